@@ -60,7 +60,7 @@ async def sender(flow: DeliveryFlow) -> Sender:
 async def advance(flow: DeliveryFlow, by: timedelta) -> None:
     """Time passes, and maintenance does what it does every day."""
     flow.clock.advance(by)
-    await new_maintenance(flow.steps.database, flow.clock).make_partitions()
+    await new_maintenance(flow.steps.database, flow.clock).partitions.make()
 
 
 async def is_tried_again_and_fails_after(flow: DeliveryFlow, message_id: MessageId, left: timedelta) -> None:

@@ -228,7 +228,7 @@ class SimulatedService(SimulatedProcesses):
     async def _make_partitions(self) -> None:
         now = self.clock.now()
         if self._partitions_until is None or now >= self._partitions_until:
-            await self.maintenance.make_partitions()
+            await self.maintenance.partitions.make()
             self._partitions_until = now + timedelta(days=1)
 
     # Faults

@@ -89,7 +89,7 @@ class DeliveryFlow:
     async def pass_days(self, days: float) -> None:
         """This many days later, with the partitions of that day."""
         self.clock.advance(days=days)
-        await new_maintenance(self.steps.database, self.clock).make_partitions()
+        await new_maintenance(self.steps.database, self.clock).partitions.make()
 
     async def run_due(self) -> int:
         """Dispatches what is due and delivers it; returns how many tickets there were."""

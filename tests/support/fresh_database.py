@@ -76,4 +76,4 @@ async def open_database(url: str, **how: Any) -> AsyncIterator[Database]:
 
 async def _make_partitions(url: str) -> None:
     async with open_database(url, connections_max=1, timeout_factor=PATIENCE) as database:
-        await new_maintenance(database, DatabaseClock()).make_partitions()
+        await new_maintenance(database, DatabaseClock()).partitions.make()

@@ -55,7 +55,7 @@ def migrate(as_json: AsJson = False) -> None:
         fail(text_of(refusal))
     except UnsafeDatabase as error:
         fail(str(error))
-    made = perform(lambda flows: flows.maintenance.make_partitions())
+    made = perform(lambda flows: flows.partitions.make())
     done = f"The tables are up to date; {made} partitions were made for the days ahead."
     output.write_done(done, {"partitions_made": made}, as_json=as_json)
 
@@ -70,7 +70,7 @@ def maintenance(
     """Run maintenance now: make coming days' partitions, drop old ones, check domains again, count usage, alert."""
     done = perform(lambda flows: flows.maintenance.run())
     if force:
-        dropped = perform(lambda flows: flows.maintenance.drop_partitions(days_max=None))
+        dropped = perform(lambda flows: flows.partitions.drop(days_max=None))
         done = replace(done, partitions_dropped=done.partitions_dropped + dropped)
     counted = perform(lambda flows: flows.usage_counter.run())
     delays = perform(lambda flows: flows.provider_delays.run())

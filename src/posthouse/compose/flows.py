@@ -55,6 +55,7 @@ if TYPE_CHECKING:
     from posthouse.flows.operate.message_lookup import MessageLookup
     from posthouse.flows.operate.monitor import Monitor
     from posthouse.flows.operate.operators import Operators
+    from posthouse.flows.operate.partitions import Partitions
     from posthouse.flows.operate.queue_changes import QueueChanges
     from posthouse.flows.operate.relays import Relays
     from posthouse.flows.operate.restore import Restores, ServiceClock
@@ -530,16 +531,23 @@ class Flows:
 
     @cached_property
     def maintenance(self) -> "Maintenance":
-        from posthouse.flows.operate.maintenance import Maintenance, Retention
+        from posthouse.flows.operate.maintenance import Maintenance
 
-        given = self._settings.retention
         return Maintenance(
             self.context,
             resolver=self._resolver,
-            retention=Retention(given.messages_days, given.bodies_days, given.webhooks_days),
+            partitions=self.partitions,
             clock_step=lambda: self._clock.step,
             address_check=self.address_check,
         )
+
+    @cached_property
+    def partitions(self) -> "Partitions":
+        from posthouse.flows.operate.partitions import Partitions, Retention
+
+        given = self._settings.retention
+        retention = Retention(given.messages_days, given.bodies_days, given.webhooks_days)
+        return Partitions(self.context, retention=retention, clock_step=lambda: self._clock.step)
 
     @cached_property
     def reports(self) -> "Reports":

@@ -111,7 +111,7 @@ CREDITS: Final = 1_000_000
 async def prepare(settings: Settings, known: Mapping[str, str]) -> dict[str, str]:
     """Create partitions for the coming days, and the account unless it is `known`; returns its secrets by name."""
     async with open_flows(settings) as flows:
-        await flows.maintenance.make_partitions()
+        await flows.partitions.make()
         accounts = {account.name for account in await flows.accounts.list_accounts()}
         if known.get("DEMO_ACCOUNT") in accounts:
             return dict(known)

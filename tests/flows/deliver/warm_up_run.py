@@ -163,7 +163,7 @@ async def run_warm_up(
         maintenance = new_maintenance(flow.steps.database, flow.clock)
         for number in range(days * steps_a_day):
             if number % steps_a_day == 0:
-                await maintenance.make_partitions()
+                await maintenance.partitions.make()
             expected = messages_a_day * (number + 1) // steps_a_day - messages_a_day * number // steps_a_day
             count = sum(randomness.random() < 0.5 for _ in range(2 * expected)) if expected else 0
             new = [f"u{len(sent) + place}@{DESTINATION}" for place in range(count)]

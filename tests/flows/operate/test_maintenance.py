@@ -12,7 +12,8 @@ import asyncpg
 import pytest
 import pytest_asyncio
 
-from posthouse.flows.operate.maintenance import DAYS_DROPPED_BATCH_MAX, KEYS_A_BATCH, Maintenance, Retention
+from posthouse.flows.operate.maintenance import KEYS_A_BATCH, Maintenance
+from posthouse.flows.operate.partitions import DAYS_DROPPED_BATCH_MAX, Retention
 from posthouse.rules import domain, limits
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Refusal
@@ -123,10 +124,10 @@ async def test_partitions_are_made_ahead_and_only_once(
     database: Database, maintenance: Maintenance, clock: SettableClock
 ) -> None:
     clock.advance(days=100)
-    assert await maintenance.make_partitions() == DAYS_MADE * TABLES
-    assert await maintenance.make_partitions() == 0
+    assert await maintenance.partitions.make() == DAYS_MADE * TABLES
+    assert await maintenance.partitions.make() == 0
     clock.advance(days=1)
-    assert await maintenance.make_partitions() == TABLES
+    assert await maintenance.partitions.make() == TABLES
     today = clock.now().date()
     wanted = {
         Partition(today + timedelta(days=ahead), table)
@@ -146,13 +147,13 @@ async def test_two_processes_at_once_make_and_drop_each_partition_once(
         processes = [maintenance_on(database, clock, nameserver) for database in (first, second) for _ in range(2)]
         before = await attached(first)
         clock.advance(days=100)
-        made = await asyncio.gather(*(process.make_partitions() for process in processes))
-        assert sum(made) + await processes[0].make_partitions() == DAYS_MADE * TABLES
+        made = await asyncio.gather(*(process.partitions.make() for process in processes))
+        assert sum(made) + await processes[0].partitions.make() == DAYS_MADE * TABLES
         there = await attached(first)
         assert len(there) == len(before) + DAYS_MADE * TABLES
         clock.advance(days=100)
-        dropped = await asyncio.gather(*(process.drop_partitions(days_max=None) for process in processes))
-        assert sum(dropped) + await processes[-1].drop_partitions(days_max=None) == len(there)
+        dropped = await asyncio.gather(*(process.partitions.drop(days_max=None) for process in processes))
+        assert sum(dropped) + await processes[-1].partitions.drop(days_max=None) == len(there)
         assert await attached(first) == set()
 
 
@@ -171,8 +172,8 @@ async def test_bodies_go_before_their_messages_and_the_sums_stay(
     await finish(database, bounced.message_id, "release")
     bodies_gone, messages_gone = None, None
     for day in range(MESSAGES_DAYS + 3):
-        await maintenance.make_partitions()
-        await maintenance.drop_partitions(days_max=None)
+        await maintenance.partitions.make()
+        await maintenance.partitions.drop(days_max=None)
         bodies = await count(database, "SELECT count(*) FROM bodies")
         messages = await count(database, "SELECT count(*) FROM messages")
         assert await count(database, "SELECT count(*) FROM recipients") == (5 if messages else 0)
@@ -194,8 +195,8 @@ async def test_webhook_logs_go_after_a_week_and_events_stay_while_replays_need_t
     first_day = clock.now().date()
     gone: dict[str, int] = {}
     for day in range(MESSAGES_DAYS + 3):
-        await maintenance.make_partitions()
-        await maintenance.drop_partitions(days_max=None)
+        await maintenance.partitions.make()
+        await maintenance.partitions.drop(days_max=None)
         there = {row.table for row in await attached(database) if row.day == first_day}
         for table in {"webhook_deliveries", "events", "messages"} - there:
             gone.setdefault(table, day)
@@ -221,12 +222,12 @@ async def test_an_interrupted_detach_is_finished_by_the_next_run(
         async with reader.transaction():
             await reader.fetch("SELECT FROM bodies LIMIT 1")
             with contextlib.suppress(Refusal):
-                await maintenance.drop_partitions(days_max=None)
+                await maintenance.partitions.drop(days_max=None)
             async with database.connection() as connection:
                 assert await partitions.detaching(connection) != []
     finally:
         await reader.close()
-    await maintenance.drop_partitions(days_max=None)
+    await maintenance.partitions.drop(days_max=None)
     async with database.connection() as connection:
         assert await partitions.detaching(connection) == []
         assert await partitions.detached(connection) == []
@@ -243,9 +244,9 @@ async def test_a_detached_day_is_dropped_by_the_next_run(
     async with database.connection() as connection:
         await partitions.detach(connection, Partition(day, "ledger"))
     # A day is kept for its full time, whichever process detached it.
-    assert await maintenance.drop_partitions(days_max=None) == 0
+    assert await maintenance.partitions.drop(days_max=None) == 0
     clock.advance(days=MESSAGES_DAYS + 1)
-    assert await maintenance.drop_partitions(days_max=None) > 0
+    assert await maintenance.partitions.drop(days_max=None) > 0
     async with database.connection() as connection:
         assert await partitions.detached(connection) == []
     assert await count(database, "SELECT reserved FROM ledger_days WHERE account_id = $1", sender.account_id) == 4
@@ -255,13 +256,13 @@ async def test_mail_is_accepted_while_old_days_are_dropped(
     database: Database, maintenance: Maintenance, clock: SettableClock, accept_flow: AcceptFlow, sender: Sender
 ) -> None:
     clock.advance(days=50)
-    await maintenance.make_partitions()
+    await maintenance.partitions.make()
 
     async def send() -> None:
         for number in range(100):
             await accept_flow.accept(sender, f"key {number}")
 
-    _, dropped = await asyncio.gather(send(), maintenance.drop_partitions(days_max=None))
+    _, dropped = await asyncio.gather(send(), maintenance.partitions.drop(days_max=None))
     assert dropped > 0
     assert await count(database, "SELECT count(*) FROM messages") == 100
 
@@ -416,16 +417,16 @@ async def test_a_run_does_every_task(
 async def test_a_run_drops_few_days_and_the_next_runs_the_others(
     database: Database, maintenance: Maintenance, clock: SettableClock
 ) -> None:
-    await maintenance.make_partitions()
+    await maintenance.partitions.make()
     before = await attached(database)
     clock.advance(days=100)
-    await maintenance.make_partitions()
+    await maintenance.partitions.make()
     oldest = sorted({partition.day for partition in before})
-    assert await maintenance.drop_partitions() == DAYS_DROPPED_BATCH_MAX * TABLES
+    assert await maintenance.partitions.drop() == DAYS_DROPPED_BATCH_MAX * TABLES
     days = {partition.day for partition in await attached(database)}
     assert not days & set(oldest[:DAYS_DROPPED_BATCH_MAX])
     assert set(oldest[DAYS_DROPPED_BATCH_MAX:]) <= days
-    while await maintenance.drop_partitions():
+    while await maintenance.partitions.drop():
         pass
     assert not set(before) & set(await attached(database))
 
@@ -435,7 +436,7 @@ async def test_nothing_is_deleted_while_the_databases_clock_is_not_believed(
 ) -> None:
     step: list[timedelta] = [timedelta(days=40)]
     maintenance = maintenance_on(database, clock, nameserver, clock_step=lambda: step[0] if step else None)
-    await maintenance.make_partitions()
+    await maintenance.partitions.make()
     clock.advance(days=100)
     assert (await maintenance.run()).partitions_dropped == 0
     step.clear()

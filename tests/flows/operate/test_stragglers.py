@@ -12,7 +12,8 @@ import pytest_asyncio
 from posthouse.flows.account.message_changes import MessageChanges
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.account.message_search import MessageSearch
-from posthouse.flows.operate.maintenance import Maintenance, Retention
+from posthouse.flows.operate.maintenance import Maintenance
+from posthouse.flows.operate.partitions import Retention
 from posthouse.flows.operate.search_indexer import SearchIndexer
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules import ids
@@ -43,8 +44,8 @@ class Scene:
     async def pass_days(self, days: int) -> None:
         for _ in range(days):
             self.delivery_flow.clock.advance(days=1)
-            await self.maintenance.make_partitions()
-            await self.maintenance.drop_partitions()
+            await self.maintenance.partitions.make()
+            await self.maintenance.partitions.drop()
             await self.maintenance.forget_expired()
             await self.delivery_flow.run_due()
 
@@ -71,7 +72,7 @@ async def scene(database_url: str) -> AsyncIterator[Scene]:
     ):
         delivery_flow.serve("example.org")
         maintenance = new_maintenance(delivery_flow.steps.database, delivery_flow.clock, retention=RETENTION)
-        await maintenance.make_partitions()
+        await maintenance.partitions.make()
         neighbour = await delivery_flow.steps.another_sender("neighbour")
         yield Scene(delivery_flow, webhook_flow, maintenance, neighbour)
 
@@ -126,7 +127,7 @@ async def test_mail_held_beyond_retention_retains_no_other_and_is_delivered(scen
     flow.clock.advance(minutes=2)
     await indexer.run()
 
-    await scene.maintenance.drop_partitions()
+    await scene.maintenance.partitions.drop()
     assert await scene.old_partitions() == set()
     assert await scene.count("messages", held) == 0
     sums = await steps.fetch(
@@ -154,7 +155,7 @@ async def test_a_webhook_delivery_beyond_retention_is_sent_from_its_stored_event
     await webhook_flow.run_due()
     assert await webhook_flow.status_of(pending) == ("succeeded", 2, 200, None)
     assert [request.body for request in webhook_flow.requests_to("/now")] == [body]
-    await scene.maintenance.drop_partitions()
+    await scene.maintenance.partitions.drop()
     assert await scene.old_partitions() == set()
     assert done != pending
 
@@ -167,7 +168,7 @@ async def test_reduced_days_use_up_nothing_of_what_a_round_may_drop(scene: Scene
             "UPDATE delivery_schedule SET next_at = $1 WHERE next_at < $1", steps.clock.now() + timedelta(days=300)
         )
         steps.clock.advance(days=1)
-        await scene.maintenance.make_partitions()
+        await scene.maintenance.partitions.make()
     await scene.pass_days(10)
     old = await scene.old_partitions()
     assert all(row.is_reduced for row in old)
@@ -208,8 +209,8 @@ async def check_moved_mail(scene: Scene, messages: int, days_ahead: int, seed: i
                 text = due_at[message_id].isoformat()
                 await unsent.move(steps.sender.principal(), ids.text(ids.MESSAGE, message_id), text)
         flow.clock.advance(days=1)
-        await scene.maintenance.make_partitions()
-        await scene.maintenance.drop_partitions()
+        await scene.maintenance.partitions.make()
+        await scene.maintenance.partitions.drop()
         today = flow.clock.now().date()
         old = await scene.old_partitions()
         for table in ("messages", "recipients", "bodies", "ledger"):
@@ -224,7 +225,7 @@ async def check_moved_mail(scene: Scene, messages: int, days_ahead: int, seed: i
     assert due_at == {}
     assert set(moves.values()) == {MOVES}
     assert [mail.recipient for mail in flow.receiver.accepted].count("ada@example.org") == len(accepted)
-    await scene.maintenance.drop_partitions()
+    await scene.maintenance.partitions.drop()
     assert await scene.old_partitions() == set()
 
 

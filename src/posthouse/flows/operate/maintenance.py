@@ -1,15 +1,15 @@
-"""Maintenance: creates partitions for coming days, drops old ones, deletes expired rows, rechecks domains, reseals."""
+"""Maintenance: partitions made and dropped, expired rows deleted, domains checked again, secrets resealed."""
 
-from collections import Counter
-from collections.abc import Awaitable, Callable, Iterable
+from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from datetime import date, datetime, timedelta
+from datetime import timedelta
 from typing import Final, NamedTuple
 
 import structlog
 
 from posthouse import crash, metrics
 from posthouse.flows.operate.address_check import AddressCheck
+from posthouse.flows.operate.partitions import Partitions
 from posthouse.flows.operate.secrets import Reseal
 from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.domain_check import DomainCheck, waiting_among
@@ -26,8 +26,6 @@ from posthouse.store import (
     logins,
     maintenance,
     message_changes,
-    partitions,
-    postgres,
     reroutes,
     resends,
     sessions,
@@ -36,8 +34,6 @@ from posthouse.store import (
 )
 from posthouse.store import reputation as reputation_store
 from posthouse.store.domains import DomainRow
-from posthouse.store.partitions import Partition
-from posthouse.store.postgres import AdvisoryLock as LockName
 from posthouse.store.postgres import Connection, Database
 from posthouse.wire.dns import Resolver
 
@@ -47,31 +43,7 @@ CONTENTS_A_PAGE: Final = 1_000
 KEYS_A_BATCH: Final = 5_000
 DOMAINS_A_RUN_MAX: Final = 200
 ACCOUNTS_RAISED_A_RUN_MAX: Final = 1_000
-DAYS_DROPPED_BATCH_MAX: Final = 2
 WEBHOOK_OVERDUE_MAX: Final = timedelta(days=3)
-FORGET_FINAL_INTERVAL: Final = timedelta(hours=6)
-# In all other tables, a day waits until the messages of that day are dropped or reduced.
-_INDEPENDENT: Final = frozenset({"messages", "bodies", "endpoint_events", "webhook_deliveries"})
-
-
-@dataclass(frozen=True, slots=True)
-class Retention:
-    """How many days a partition is kept after its own day; bodies and events, as long as a replay could need them."""
-
-    messages_days: int
-    bodies_days: int
-    webhooks_days: int = 7
-
-    def days(self, table: str) -> int:
-        match table:
-            case "bodies":
-                return self.bodies_days
-            case "webhook_deliveries":
-                return self.webhooks_days
-            case "events" | "endpoint_events":
-                return max(self.messages_days, self.webhooks_days)
-            case _:
-                return self.messages_days
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +78,7 @@ class Maintenance(Flow):
         context: Context,
         *,
         resolver: Resolver,
-        retention: Retention,
+        partitions: Partitions,
         clock_step: Callable[[], timedelta | None] = lambda: None,
         address_check: AddressCheck | None = None,
     ) -> None:
@@ -115,12 +87,11 @@ class Maintenance(Flow):
         self._domain_check = DomainCheck(context, resolver=resolver)
         self._address_check = address_check
         self._reseal = Reseal(context)
-        self._retention = retention
+        self.partitions = partitions
         self._clock_step = clock_step
-        self._forget_final_at: dict[Partition, datetime] = {}
         self._tasks = (
-            _Task("make_partitions", self.make_partitions, ("partitions_made",)),
-            _Task("drop_partitions", self.drop_partitions, ("partitions_dropped",), deletes=True),
+            _Task("make_partitions", partitions.make, ("partitions_made",)),
+            _Task("drop_partitions", partitions.drop, ("partitions_dropped",), deletes=True),
             _Task("forget_expired", self.forget_expired, ("keys_forgotten",), deletes=True),
             _Task("forget_sessions", self.forget_sessions, ("sessions_forgotten",), deletes=True),
             _Task("end_overdue_webhooks", self.end_overdue_webhooks, ("webhooks_ended",), deletes=True),
@@ -171,122 +142,6 @@ class Maintenance(Flow):
         for account_id in raised:
             log.info("account_is_good", account=ids.text(ids.ACCOUNT, account_id))
         return len(raised)
-
-    async def make_partitions(self) -> int:
-        """Create every table's missing partitions for yesterday, today and the days ahead."""
-        today = self._clock.now().date()
-        days = [today + timedelta(days=ahead) for ahead in range(-1, limits.PARTITION_DAYS_AHEAD + 1)]
-        wanted = [Partition(day, table) for day in days for table in partitions.TABLES]
-        made = 0
-        async with (
-            self._database.connection() as connection,
-            postgres.try_advisory_lock(connection, LockName.PARTITIONS) as is_held,
-        ):
-            if not is_held:
-                return 0
-            there = set(await partitions.attached(connection))
-            for partition in wanted:
-                if partition not in there:
-                    async with connection.transaction():
-                        await partitions.create(connection, partition)
-                        crash.point("maintenance.before_partition")
-                    crash.point("maintenance.partition_made")
-                    made += 1
-        return made
-
-    async def drop_partitions(self, *, days_max: int | None = DAYS_DROPPED_BATCH_MAX) -> int:
-        """Drop days past their retention, the oldest first; returns how many. Rows that are still needed are kept.
-
-        At most `days_max` days of each table: normally it is one, and a mistake must not delete everything in one run.
-        """
-        if self._clock_step() is not None:
-            return 0
-        async with (
-            self._database.connection() as connection,
-            postgres.try_advisory_lock(connection, LockName.PARTITIONS) as is_held,
-        ):
-            if not is_held:
-                return 0
-            for partition in await partitions.detaching(connection):
-                await partitions.finish_detaching(connection, partition)
-            await self._take_down(connection, days_max)
-            dropped = self._over(await partitions.detached(connection), days_max)
-            for partition in dropped:
-                async with connection.transaction():
-                    await partitions.drop(connection, partition)
-                    crash.point("maintenance.before_drop")
-                crash.point("maintenance.dropped")
-        return len(dropped)
-
-    async def _take_down(self, connection: Connection, days_max: int | None) -> None:
-        """Detach days past their retention; reduce days with rows that are still needed to those rows.
-
-        Messages come first: what belongs to a message stays as long as the message's own row.
-        """
-        attached = await partitions.attached(connection)
-        whole = {partition.day for partition in attached if partition.table == "messages" and not partition.is_reduced}
-        taken: Counter[str] = Counter()
-        for partition in self._over(attached, None):
-            follows = partition.table not in _INDEPENDENT
-            if taken[partition.table] == days_max or (follows and partition.day in whole):
-                continue
-            async with connection.transaction():
-                is_needed = await maintenance.is_needed(connection, partition)
-            if not is_needed:
-                crash.point("maintenance.before_detaching")
-                await partitions.detach(connection, partition)
-                crash.point("maintenance.detached")
-                self._forget_final_at.pop(partition, None)
-            elif not await self._reduce(connection, partition):
-                continue
-            taken[partition.table] += not partition.is_reduced
-            if partition.table == "messages":
-                whole.discard(partition.day)
-
-    async def _reduce(self, connection: Connection, partition: Partition) -> bool:
-        """Reduce the day to the rows that are still needed; False if its table is in use for too long."""
-        if partition.is_reduced:
-            await self._forget_final(connection, partition)
-            return True
-        try:
-            async with connection.transaction():
-                reduced = await maintenance.reduce(connection, partition)
-                crash.point("maintenance.before_reducing")
-        except maintenance.TableInUse as fault:
-            log.warning("partition_in_use", partition=partition.name, reason=str(fault))
-            return False
-        crash.point("maintenance.reduced")
-        log.info("partition_reduced", partition=partition.name)
-        await self._forget_final(connection, reduced)
-        return True
-
-    async def _forget_final(self, connection: Connection, reduced: Partition) -> None:
-        """Delete what became final since then; not in every run, because that reads all remaining rows of the day."""
-        now = self._clock.now()
-        if now < self._forget_final_at.get(reduced, now):
-            return
-        self._forget_final_at[reduced] = now + FORGET_FINAL_INTERVAL
-        page: int | None = 0
-        while page is not None:
-            async with connection.transaction():
-                page = await maintenance.forget_final(connection, reduced, page)
-                crash.point("maintenance.before_forgetting_final")
-            crash.point("maintenance.forgotten_final")
-
-    def _over(self, found: Iterable[Partition], days_max: int | None) -> list[Partition]:
-        """The days past their retention, the oldest of each table."""
-        over = [partition for partition in found if partition.day < self._last_kept(partition.table)]
-        over.sort(key=lambda partition: (partition.day, partitions.TABLES.index(partition.table)))
-        taken: Counter[str] = Counter()
-        kept = []
-        for partition in over:
-            taken[partition.table] += 1
-            if days_max is None or taken[partition.table] <= days_max:
-                kept.append(partition)
-        return kept
-
-    def _last_kept(self, table: str) -> date:
-        return self._clock.now().date() - timedelta(days=self._retention.days(table))
 
     async def forget_expired(self) -> int:
         """Delete expired rows, in batches that hold no lock for long; returns the number of idempotency keys."""
