@@ -1,6 +1,7 @@
 """The keyring against a real database: secrets made, replaced, revoked, and the record of their use."""
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from datetime import timedelta
 
 import asyncpg
@@ -31,11 +32,13 @@ class FreshAdmission:
         self._flows = flows
         self._last_used = uses
 
-    async def sender(self, authorization: str, peer: str = HERE) -> Principal:
+    def now(self) -> Admission:
         directory = ControlCache(self._flows.database, self._flows.clock.monotonic)
         given = context(self._flows.database, self._flows.clock, token_secrets=["x" * 32])
-        admission = Admission(given, control_cache=directory, last_used=self._last_used)
-        return await admission.sender(authorization, peer)
+        return Admission(given, control_cache=directory, last_used=self._last_used)
+
+    async def sender(self, authorization: str, peer: str = HERE) -> Principal:
+        return await self.now().sender(authorization, peer)
 
     async def admits(self, authorization: str, peer: str = HERE) -> bool:
         try:
@@ -269,6 +272,22 @@ async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
         peer for peer in (HERE, "192.0.2.8", "198.51.100.1") if await admission.admits(f"Bearer {made.secret}", peer)
     ]
     assert opened_from == [HERE]
+
+
+async def test_an_allow_list_holds_wherever_its_password_is_used(flows: AccountFlows, admission: FreshAdmission) -> None:
+    acme = await flows.account()
+    made = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
+    login = made.credential.username, made.password
+    session = await admission.now().password(*login, HERE)
+    uses: list[tuple[Callable[[str], Awaitable[object]], Code]] = [
+        (lambda peer: admission.now().sender(basic(*login), peer), Code.FORBIDDEN),
+        (lambda peer: admission.now().reader(basic(*login), peer), Code.UNAUTHORIZED),
+        (lambda peer: admission.now().password(*login, peer), Code.FORBIDDEN),
+        (lambda peer: admission.now().recall(session, peer), Code.FORBIDDEN),
+    ]
+    for use, refusal in uses:
+        await use(HERE)
+        await assert_refused(use("198.51.100.1"), refusal, "may not be used from 198.51.100.1")
 
 
 async def test_a_key_without_the_scope_to_send_is_forbidden_to_send(
