@@ -123,6 +123,12 @@ async def test_a_message_is_tried_ten_times_on_schedule_and_then_it_has_failed(f
     assert (await attempts(flow, message_id), flow.receiver.accepted) == (10, [])
 
 
+async def test_what_failed_together_does_not_come_back_together(flow: DeliveryFlow) -> None:
+    await flow.steps.accept([f"450-rcpt+{number}@example.org" for number in range(5)])
+    await flow.run_due()
+    assert await flow.steps.value("SELECT count(DISTINCT next_at) FROM delivery_schedule") == 5
+
+
 async def test_nothing_is_sent_after_72_hours_however_late_its_turn_comes(flow: DeliveryFlow) -> None:
     late = await flow.steps.accept(["450-rcpt@example.org"])
     await flow.run_due()

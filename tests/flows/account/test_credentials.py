@@ -274,7 +274,9 @@ async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
     assert opened_from == [HERE]
 
 
-async def test_an_allow_list_holds_wherever_its_password_is_used(flows: AccountFlows, admission: FreshAdmission) -> None:
+async def test_an_allow_list_holds_wherever_its_password_is_used(
+    flows: AccountFlows, admission: FreshAdmission
+) -> None:
     acme = await flows.account()
     made = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
     login = made.credential.username, made.password

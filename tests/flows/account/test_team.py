@@ -16,7 +16,7 @@ from posthouse.rules import ids, limits
 from posthouse.rules.credential import OPERATOR, Actor, Role
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts
+from posthouse.store import accounts, users
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from tests.flows.account_flows import assert_refused as refused
@@ -24,6 +24,7 @@ from tests.support.accept_flow import new_id
 from tests.support.clock import SettableClock
 from tests.support.context import context
 from tests.support.faster import CHEAP_HASHER
+from tests.support.locks import lock_waits
 from tests.support.maintenance import new_maintenance
 
 PASSWORD: Final = "correct horse battery"
@@ -316,6 +317,19 @@ async def test_an_owners_invitation_ends_with_the_owner_and_an_operators_stays_v
     await flow.accept(by_ada)
     await flow.accept(by_operator)
     assert set(await flow.roles(account_id)) == {"ada", "eve", "olga"}
+
+
+async def test_an_owner_who_steps_down_while_an_invitation_is_accepted_invites_no_one(flow: TeamFlow) -> None:
+    account_id = await flow.account()
+    bob = await flow.user(account_id, "bob")
+    by_bob = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, acting(bob))
+    async with flow.database.transaction() as tx:
+        await accounts.lock(tx, account_id)
+        accepted = asyncio.ensure_future(flow.accept(by_bob))
+        await lock_waits(tx, unless=accepted)
+        await users.change_role(tx, account_id, bob.user_id, Role.ADMIN, flow.clock.now())
+    await refused(accepted, Code.CONFLICT, "ask an owner for a new invitation")
+    assert set(await flow.roles(account_id)) == {"bob"}
 
 
 async def test_a_removed_member_does_not_come_back_through_an_invitation(flow: TeamFlow) -> None:

@@ -83,6 +83,7 @@ async def test_every_recipient_of_a_refused_message_is_held(flow: DeliveryFlow) 
     message_id = await flow.steps.accept(["ada@outlook.com", "bob@outlook.com", "eve@simulator.invalid"])
     await flow.run_due()
     assert await flow.statuses(message_id) == ["queued", "queued", "delivered"]
+    assert await flow.steps.value("SELECT count(DISTINCT next_at) FROM delivery_schedule") == 2, "not due together"
     await pass_hours(flow, 4.2)
     assert await flow.statuses(message_id) == ["bounced", "bounced", "delivered"]
     assert await flow.message(message_id) == ("partial", "settled")
