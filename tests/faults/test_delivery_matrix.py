@@ -283,6 +283,12 @@ async def test_credits_and_events_follow_only_from_final_results(matrix: Matrix,
         assert body["id"].startswith(ids.EVENT)
 
 
+async def test_only_addresses_refused_as_unknown_get_no_more_mail(matrix: Matrix) -> None:
+    rows = await matrix.flow.steps.fetch("SELECT email, reason, code FROM suppressions")
+    unknown = {f"ada@{domain_of(row)}" for row in ROWS if row.name.startswith("550-rcpt")}
+    assert set(rows) == {(email, "bounce", 550) for email in unknown}
+
+
 @pytest.mark.parametrize("row", ROWS, ids=NAMES)
 async def test_deferred_mail_arrives_once_the_fault_ends_and_final_stays_final(matrix: Matrix, row: Row) -> None:
     first, second = matrix.first[row.name], matrix.second[row.name]

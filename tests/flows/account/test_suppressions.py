@@ -196,9 +196,12 @@ async def test_one_import_at_a_time_and_an_idle_one_gives_way(flow: SuppressionF
     other = await flow.steps.another_sender("beta")
     await flow.suppression.begin_import(AccountId(other.account_id), OPERATOR)
     flow.steps.clock.advance(HELD_FOR)
-    await flow.bring_in(addresses(1))
+    second = await flow.suppression.begin_import(flow.account_id, OPERATOR)
     refusal = await refused(flow.bring_in(addresses(10), importing=first))
     assert refusal.code is Code.CONFLICT
+    # The end of the first is not that of the second.
+    assert (await refused(flow.suppression.begin_import(flow.account_id, OPERATOR))).code is Code.CONFLICT
+    await flow.bring_in(addresses(1), importing=second)
     assert await flow.count() == 1
     await flow.bring_in(addresses(2))
 

@@ -1,6 +1,8 @@
 """Templates on a real database: how many versions and bytes an account stores."""
 
+from datetime import UTC, datetime
 from typing import Final
+from uuid import UUID
 
 import pytest
 
@@ -10,6 +12,7 @@ from posthouse.rules.credential import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.rules.template import Template
+from posthouse.store import accounts
 from posthouse.store.control_cache import ControlCache
 from posthouse.store.postgres import Database
 from tests.flows.account_flows import assert_refused
@@ -129,3 +132,14 @@ async def test_what_is_published_renamed_or_deleted_is_read_again_by_caches(
         await change()
         await cache.forget_changes()
         assert await cache.published_template(acme, alias) == published
+
+
+async def test_a_cached_template_is_the_accounts_own(templates: Templates, database: Database, acme: AccountId) -> None:
+    other = AccountId(UUID(int=acme.int + 1))
+    async with database.transaction() as tx:
+        await accounts.insert(tx, other, "Other", datetime.now(UTC))
+    cache = ControlCache(database, SettableClock().monotonic)
+    await cache.forget_changes()
+    await templates.create(acme, "hello", "Hello", SMALL, OPERATOR, publish=True)
+    assert await cache.published_template(acme, "hello") == SMALL
+    assert await cache.published_template(other, "hello") is None

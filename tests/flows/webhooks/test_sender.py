@@ -401,3 +401,4 @@ async def test_two_kilobytes_of_a_long_failure_answer_are_stored(database_url: s
         log = await flow.log(webhook_id)
     assert (log.status, log.http_status, log.error) == ("pending", 500, MISSED)
     assert (log.response_body, log.response_truncated) == (b"w" * 2048, True)
+    assert log.duration_ms is not None
