@@ -94,6 +94,16 @@ async def test_mail_is_queued_once_it_is_committed(server: SubmissionServer) -> 
     assert [row["email"] for row in found] == ["bob@example.org", "eve@example.org"]
 
 
+async def test_a_customers_own_unsubscribe_link_stays_the_only_one(server: SubmissionServer) -> None:
+    fields = "List-Unsubscribe: <https://acme.example.com/leave>\r\nX-Service-Tag: list:news\r\n"
+    wanted = "X-Service-Unsubscribe: one-click\r\n"
+    async with server.client() as client:
+        await client.sendmail(SENDER, ["bob@example.org"], fields + wanted + MAIL)
+    async with server.database.connection() as connection:
+        found = await connection.fetch("SELECT mailing_list, one_click FROM messages")
+    assert [tuple(row) for row in found] == [("news", False)]
+
+
 async def test_a_wrong_password_is_refused_and_the_right_is_not(server: SubmissionServer) -> None:
     with pytest.raises(aiosmtplib.SMTPAuthenticationError) as refused:
         await server.client("wrong").connect()
