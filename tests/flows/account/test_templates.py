@@ -143,3 +143,6 @@ async def test_a_cached_template_is_the_accounts_own(templates: Templates, datab
     await templates.create(acme, "hello", "Hello", SMALL, OPERATOR, publish=True)
     assert await cache.published_template(acme, "hello") == SMALL
     assert await cache.published_template(other, "hello") is None
+    await templates.rename(acme, "hello", "hi", None, OPERATOR)
+    assert await cache.renamed_template(acme, "hello") == "hi"
+    assert await cache.renamed_template(other, "hello") is None
