@@ -13,9 +13,11 @@ import pytest
 import pytest_asyncio
 
 from posthouse.flows.shared.tickets import Tickets
+from posthouse.flows.webhooks.endpoints import Endpoints, EndpointWish
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, ACCOUNT_WAITING_MAX, POSTPONE_SECONDS_MAX
 from posthouse.rules import ids
-from posthouse.rules.endpoint import new_secret
+from posthouse.rules.credential import OPERATOR
+from posthouse.rules.endpoint import PREVIOUS_VALID, SIGNATURE_HEADER, new_secret
 from posthouse.rules.event import test_body as ping_body
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import ENDPOINTS_MAX
@@ -26,6 +28,7 @@ from posthouse.store.webhook_schedule import DISABLED
 from posthouse.wire.stream import TicketKind
 from posthouse.wire.webhook_client import WebhookCallResult, WebhookClient
 from tests.support.accept_flow import new_id
+from tests.support.context import context
 from tests.support.delivery_flow import SHARDS, open_delivery_flow
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.eventually import HANG_SECONDS, eventually
@@ -171,6 +174,22 @@ async def test_seven_attempts_on_schedule_of_the_same_bytes_with_a_new_signature
     assert {request.body for request in requests} == {
         body for (body,) in await flow.steps.fetch("SELECT body FROM events")
     }
+
+
+@pytest.mark.rule("END-08")
+async def test_each_earlier_secret_of_an_endpoint_signs_for_its_own_day(flow: WebhookFlow) -> None:
+    given = context(flow.steps.database, flow.clock, sealer=flow.sealer)
+    own = Endpoints(given, tickets=None, check=lambda url: check_url(url, ports=flow.ports))
+    made, _ = await own.create(flow.account_id, EndpointWish(flow.url("/signed")), OPERATOR)
+    signatures = []
+    for rotates in (True, True, False, False):
+        if rotates:
+            await own.rotate_secret(flow.account_id, OPERATOR, ids.text(ids.ENDPOINT, made.id))
+        await flow.add_event()
+        await flow.run_due()
+        signatures.append(len(flow.requests_to("/signed")[-1].headers[SIGNATURE_HEADER].split()))
+        flow.clock.advance(PREVIOUS_VALID / 2, seconds=1)
+    assert signatures == [2, 3, 2, 1]
 
 
 async def test_the_wait_begins_when_the_answer_came_not_at_the_request(flow: WebhookFlow) -> None:
