@@ -26,7 +26,8 @@ faster.use_cheap_secrets()
 # A directory in memory, as Linux has one, and the space that it must have left.
 MEMORY = Path("/dev/shm")
 MEMORY_BYTES_MIN = 4 * 1024**3
-IN_MEMORY = {"max_wal_size": "256MB", "shared_buffers": "32MB"}
+# No autovacuum while tests run: after it, no database is as the template was, and none is used again.
+IN_MEMORY = {"max_wal_size": "256MB", "shared_buffers": "32MB", "autovacuum_naptime": "1d"}
 
 
 pytest_plugins = ["tests.support.bad_input", "tests.support.measured_times"]
