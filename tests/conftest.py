@@ -30,7 +30,7 @@ MEMORY_BYTES_MIN = 4 * 1024**3
 IN_MEMORY = {"max_wal_size": "256MB", "shared_buffers": "32MB", "autovacuum_naptime": "1d"}
 
 
-pytest_plugins = ["tests.support.bad_input", "tests.support.measured_times"]
+pytest_plugins = ["tests.support.bad_input", "tests.support.files_in_turn", "tests.support.measured_times"]
 
 
 @pytest.fixture(scope="session")

@@ -26,11 +26,14 @@ _is_last = False
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """No worker begins a long file when the others have finished."""
-    global _processor_seconds_before
-    _processor_seconds_before = _processor_seconds()
     with TABLE.open() as table:
         seconds = {row["file"]: float(row["wall"]) for row in csv.DictReader(table)}
     items.sort(key=lambda item: -seconds.get(_file(item.nodeid), UNKNOWN_SECONDS))
+
+
+def pytest_collection_finish() -> None:
+    global _processor_seconds_before
+    _processor_seconds_before = _processor_seconds()
 
 
 @pytest.hookimpl(tryfirst=True)
