@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from posthouse.store.postgres import Database
-from tests.support import faster, fresh_database
+from tests.support import faster, fresh_database, steady_loop
 from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
 from tests.support.kept_databases import TEMPLATE, Databases, KeptPools
 from tests.support.nameserver import Nameserver
@@ -22,6 +22,7 @@ from tools.private_postgres import PrivatePostgres
 os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 sys.dont_write_bytecode = False
 faster.use_cheap_secrets()
+steady_loop.repair_tls()
 
 # A directory in memory, as Linux has one, and the space that it must have left.
 MEMORY = Path("/dev/shm")

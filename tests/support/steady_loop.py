@@ -7,6 +7,7 @@ came meanwhile is read. This loop's time goes on by at most STEP_SECONDS between
 import asyncio
 import selectors
 import time
+from asyncio import sslproto
 from collections.abc import Mapping
 from typing import Any, Final
 
@@ -35,6 +36,18 @@ class SteadyLoop(asyncio.SelectorEventLoop):
         self._now += min(read_at - self._read_at, STEP_SECONDS)
         self._read_at = read_at
         return self._now
+
+
+def repair_tls() -> None:
+    """Before Python 3.11.4, asyncio can't abort a TLS connection that was closed twice; the service runs on uvloop."""
+    transport: Any = vars(sslproto)["_SSLProtocolTransport"]
+    close = transport.close
+
+    def close_once(closing: asyncio.Transport) -> None:
+        if not closing.is_closing():
+            close(closing)
+
+    transport.close = close_once
 
 
 def steady(config: Any, item: Any) -> Mapping[str, type[asyncio.AbstractEventLoop]]:

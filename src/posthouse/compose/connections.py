@@ -10,7 +10,7 @@ from posthouse.config import Settings
 from posthouse.rules.public_address import Address, is_public
 from posthouse.rules.webhook_url import WebhookTarget, check_url
 from posthouse.wire.dns import Resolver
-from posthouse.wire.tls import TlsPolicy, TlsUse
+from posthouse.wire.tls import TlsPolicy, TlsUse, verifying_context
 
 URLS_CACHED_MAX: Final = 10_000
 
@@ -43,7 +43,7 @@ def target_of(settings: Settings) -> Callable[[str], WebhookTarget]:
 @cache
 def verified_tls() -> TlsPolicy:
     """For servers where we log in: their certificate must be valid for the machine's authorities."""
-    return TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context())
+    return TlsPolicy(TlsUse.REQUIRED_VERIFIED, verifying_context())
 
 
 def opportunistic_tls() -> TlsPolicy:

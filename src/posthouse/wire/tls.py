@@ -38,6 +38,13 @@ class TlsDetails:
     is_verified: bool
 
 
+def verifying_context() -> ssl.SSLContext:
+    """Trusts the machine's certificate authorities. Debian's Python leaves the oldest version of TLS to OpenSSL."""
+    context = ssl.create_default_context()
+    context.minimum_version = ssl.TLSVersion.TLSv1_2
+    return context
+
+
 def verifies(context: ssl.SSLContext) -> bool:
     return context.verify_mode is ssl.CERT_REQUIRED and context.check_hostname
 

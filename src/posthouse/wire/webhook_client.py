@@ -37,6 +37,7 @@ from posthouse.rules.event import CONTENT_TYPE, USER_AGENT
 from posthouse.rules.public_address import Address
 from posthouse.rules.webhook_url import WebhookTarget
 from posthouse.wire.dns import HostAddresses, NoAnswer, NoName, Resolver
+from posthouse.wire.tls import verifying_context
 
 CALL_SECONDS_MAX: Final = 5.0
 ANSWER_BYTES_MAX: Final = 2_048
@@ -85,7 +86,7 @@ class WebhookClient(Protocol):
 
 def public_tls(authority_pem: str = "") -> ssl.SSLContext:
     """Trusts the machine's certificate authorities, and the given one (for tests)."""
-    context = ssl.create_default_context()
+    context = verifying_context()
     if authority_pem:
         context.load_verify_locations(cadata=authority_pem)
     context.set_alpn_protocols(("http/1.1",))
