@@ -307,6 +307,7 @@ async def test_the_attempt_names_the_last_server(matrix: Matrix, row: Row) -> No
     (attempt,) = matrix.first[row.name].attempts
     last = 0 if "counts" in row.name else 1
     assert attempt["mx_host"] == f"mx{last}.{domain_of(row)}"
+    assert (attempt["remote_ip"] == SOUND) is (row.servers[last] == SOUND)
 
 
 @pytest.mark.parametrize(
