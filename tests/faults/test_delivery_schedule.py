@@ -129,6 +129,15 @@ async def test_what_failed_together_does_not_come_back_together(flow: DeliveryFl
     assert await flow.steps.value("SELECT count(DISTINCT next_at) FROM delivery_schedule") == 5
 
 
+async def test_an_attempt_that_would_come_after_72_hours_is_not_waited_for(flow: DeliveryFlow) -> None:
+    message_id = await flow.steps.accept(["450-rcpt@example.org"])
+    await flow.run_due()
+    await advance(flow, timedelta(hours=72) - 10 * SECOND)
+    await flow.run_due()
+    # The next would be in five minutes.
+    assert await state(flow, message_id) == ("failed", 2)
+
+
 async def test_nothing_is_sent_after_72_hours_however_late_its_turn_comes(flow: DeliveryFlow) -> None:
     late = await flow.steps.accept(["450-rcpt@example.org"])
     await flow.run_due()

@@ -94,6 +94,24 @@ async def test_mail_is_queued_once_it_is_committed(server: SubmissionServer) -> 
     assert [row["email"] for row in found] == ["bob@example.org", "eve@example.org"]
 
 
+@pytest.mark.rule("META-06")
+async def test_fields_for_us_are_stored_and_removed(server: SubmissionServer) -> None:
+    fields = "X-Service-Tag: orders\r\nX-Service-Metadata-Order: 1001\r\n"
+    async with server.client() as client:
+        await client.sendmail(SENDER, ["bob@example.org"], fields + MAIL)
+        with pytest.raises(aiosmtplib.SMTPDataError, match="metadata"):
+            await client.sendmail(SENDER, ["bob@example.org"], "X-Service-Metadata-Order: " + "x" * 600 + "\r\n" + MAIL)
+    async with server.database.connection() as connection:
+        found = await connection.fetch(
+            "SELECT envelope_sender, sender, subject, tags, metadata FROM messages JOIN bodies ON message_id = id"
+        )
+        mime = await connection.fetchval("SELECT mime FROM bodies")
+    assert [tuple(row) for row in found] == [
+        (SENDER, "Ada <ada@acme.example.com>", "Hello", ["orders"], '{"Order":"1001"}')
+    ]
+    assert b"1001" not in mime
+
+
 async def test_a_customers_own_unsubscribe_link_stays_the_only_one(server: SubmissionServer) -> None:
     own = "List-Unsubscribe: <https://acme.example.com/leave>\r\n"
     wanted = "X-Service-Tag: list:news\r\nX-Service-Unsubscribe: one-click\r\n" + MAIL
