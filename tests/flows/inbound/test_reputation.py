@@ -1,5 +1,6 @@
 """Reputation on a real database: what counts, what doesn't, who is suspended, and who is only warned about."""
 
+import asyncio
 from datetime import timedelta
 
 import pytest
@@ -15,6 +16,7 @@ from posthouse.store import reputation
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.delivery_steps import DeliverySteps
 from tests.support.inbound_reports import bounce, complaint
+from tests.support.locks import lock_waits
 from tests.support.reputation_flow import UNKNOWN, ReputationFlow
 
 
@@ -43,6 +45,18 @@ async def test_a_tenth_of_unknown_addresses_suspends_and_the_neighbour_continues
     query = "SELECT actor, detail->>'reason' AS reason FROM audit_log WHERE action = 'account.suspended'"
     assert [tuple(row) for row in await flow.steps.fetch(query)] == [("posthouse", reasons["acme"])]
     assert (await flow.run()).suspended == 0
+
+
+async def test_an_operators_change_wins_over_a_suspension_that_was_about_to_happen(flow: ReputationFlow) -> None:
+    await flow.send(180, 21)
+    account_id = AccountId(flow.steps.sender.account_id)
+    async with flow.steps.database.transaction() as tx:
+        await reputation.lock(tx, account_id)
+        run = asyncio.ensure_future(flow.run())
+        await lock_waits(tx, unless=run)
+        await tx.execute("UPDATE accounts SET reputation_exempt = true WHERE id = $1", account_id)
+    assert await run == ReputationRun(checked=1)
+    assert (await flow.suspended())["acme"] is None
 
 
 async def test_few_results_are_checked_again_until_they_are_enough(flow: ReputationFlow) -> None:
