@@ -478,3 +478,12 @@ async def test_without_the_second_factor_that_an_account_requires_a_member_sets_
 
 
 # Logins from new places
+
+
+@pytest.mark.rule("SES-12")
+async def test_the_place_of_a_login_is_noted(service: Service) -> None:
+    email = await (await service.account()).user()
+    places = "SELECT 1 FROM known_login_locations JOIN users ON id = user_id WHERE email = $1"
+    assert await service.sql(places, email) == []
+    assert (await service.login(email, PASSWORD)).status == 200
+    await eventually(lambda: service.sql(places, email), lambda rows: len(rows) == 1)
