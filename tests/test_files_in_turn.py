@@ -7,6 +7,8 @@ from pathlib import Path
 from tests.support.eventually import HANG_SECONDS
 
 FILES = {
+    "first/test_before.py": "def test_sum(): assert 1 + 1 == 2",
+    "first/test_none_is_asked_for.py": "import pytest\n\n@pytest.mark.slow\ndef test_slow(): pass",
     "pytest.ini": "[pytest]\nmarkers = slow",
     "test_broken.py": "import a_module_that_does_not_exist",
     "test_marked.py": "import pytest\n\n@pytest.mark.slow\ndef test_slow(): pass\n\ndef test_quick(): pass",
@@ -17,6 +19,7 @@ PLUGINS = ("no:cacheprovider", "no:schemathesis", "no:hypothesispytest", "tests.
 
 def test_a_worker_runs_each_test_that_is_asked_for_and_reports_files_that_cannot_be_imported(tmp_path: Path) -> None:
     for name, text in FILES.items():
+        (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text(text)
     plugins = [word for name in PLUGINS for word in ("-p", name)]
     done = subprocess.run(
@@ -29,5 +32,5 @@ def test_a_worker_runs_each_test_that_is_asked_for_and_reports_files_that_cannot
         check=False,
     )
     lines = done.stdout.splitlines()
-    assert (done.returncode, lines[-1].split(" in ")[0]) == (1, "1 failed, 2 passed, 1 error")
+    assert (done.returncode, lines[-1].split(" in ")[0]) == (1, "1 failed, 3 passed, 1 error")
     assert {line.split(" - ")[0] for line in lines} >= {"FAILED test_wrong.py::test_sum", "ERROR test_broken.py"}

@@ -60,4 +60,7 @@ def pytest_runtest_protocol(item: pytest.Item, nextitem: pytest.Item | None) -> 
         if session.shouldfail or session.shouldstop:
             break
     session.items[place] = item
+    if not tests:
+        # The last test before left what it shares with this file, not with the next one.
+        session._setupstate.teardown_exact(nextitem)
     return True
