@@ -189,6 +189,25 @@ async def test_accounts_near_to_a_limit_say_to_which_and_how_near(
     await expect(rows.filter(has_text=ending.unique)).to_contain_text("credits for 2 days")
 
 
+async def test_an_accounts_erased_addresses_stand_next_to_its_bounces(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    other = await dashboard.account()
+    for name in ("ada", "bob"):
+        email = f"{name}+{other.unique}@{DESTINATION}"
+        await other.accepts(other.mail(to=email))
+        await other.call("POST", "/v1/erasures", {"email": email})
+    count = "SELECT count(*) FROM erased_recipients WHERE account_id = $1"
+    await eventually(lambda: tenant.service.value(count, other.id), lambda found: found == 2)
+    page = await operators_page(pages, tenant, "accounts?by=new")
+    names = await page.get_by_role("columnheader").all_text_contents()
+    assert names[names.index("Bounced") :][:3] == ["Bounced", "Failed", "Erased"]
+    cells = page.get_by_role("row").filter(has_text=other.unique).get_by_role("cell")
+    await expect(cells.nth(names.index("Erased"))).to_have_text("2")
+    await page.get_by_role("link", name=other.unique, exact=True).click()
+    await expect(page.get_by_text("2 addresses erased")).to_be_visible()
+
+
 async def test_a_lane_keeps_a_rate_until_it_may_learn_again(pages: Pages, tenant: Tenant) -> None:
     page = await operators_page(pages, tenant, f"lanes/{tenant.unique}.example.org")
     dialog = page.get_by_role("dialog")
