@@ -7,12 +7,16 @@ import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
-from contextlib import asynccontextmanager
 
+import pytest
+import pytest_asyncio
 from starlette.types import Receive, Scope, Send
 
 from tests.support.eventually import HANG_SECONDS, eventually
 from tools.private_postgres import free_port
+
+# The tests share the processes.
+pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 PROCESSES = 2
 # All of them reach the same process once in 2**39 times.
@@ -44,8 +48,8 @@ def start(port: int) -> "subprocess.Popen[bytes]":
     return subprocess.Popen([sys.executable, "-c", COMMAND, str(port)], stderr=subprocess.DEVNULL)
 
 
-@asynccontextmanager
-async def serving() -> AsyncIterator[int]:
+@pytest_asyncio.fixture(scope="module", loop_scope="module")
+async def serving_port() -> AsyncIterator[int]:
     port = free_port()
     server = start(port)
     try:
@@ -72,21 +76,19 @@ async def responders(port: int) -> set[int]:
     return {pid for pid in found if pid is not None}
 
 
-async def test_connections_are_spread_over_the_processes() -> None:
-    async with serving() as port:
-        assert len(await responders(port)) == PROCESSES
+async def test_connections_are_spread_over_the_processes(serving_port: int) -> None:
+    assert len(await responders(serving_port)) == PROCESSES
 
 
-async def test_a_dead_process_is_replaced_and_the_other_continues() -> None:
-    async with serving() as port:
-        killed, other = await responders(port)
-        os.kill(killed, signal.SIGKILL)
+async def test_a_dead_process_is_replaced_and_the_other_continues(serving_port: int) -> None:
+    killed, other = await responders(serving_port)
+    os.kill(killed, signal.SIGKILL)
 
-        async def living() -> set[int]:
-            return await responders(port)
+    async def living() -> set[int]:
+        return await responders(serving_port)
 
-        replaced = await eventually(living, lambda pids: len(pids) == PROCESSES and killed not in pids)
-        assert other in replaced
+    replaced = await eventually(living, lambda pids: len(pids) == PROCESSES and killed not in pids)
+    assert other in replaced
 
 
 async def test_a_port_in_use_is_refused() -> None:
@@ -95,6 +97,5 @@ async def test_a_port_in_use_is_refused() -> None:
         assert await asyncio.to_thread(server.wait, HANG_SECONDS) != 0
 
 
-async def test_a_second_server_on_the_same_port_is_refused() -> None:
-    async with serving() as port:
-        assert await asyncio.to_thread(start(port).wait, HANG_SECONDS) != 0
+async def test_a_second_server_on_the_same_port_is_refused(serving_port: int) -> None:
+    assert await asyncio.to_thread(start(serving_port).wait, HANG_SECONDS) != 0
