@@ -110,6 +110,9 @@ async def test_a_suppressed_recipient_has_an_end_and_an_event_without_an_attempt
     assert recipient.suppression is not None
     assert (recipient.suppression.reason, recipient.suppression.code) == ("bounce", 550)
     assert recipient.event is not None
+    # Another account is not told.
+    theirs = await steps.accept(["ada@example.org"], sender=await steps.another_sender("beta"))
+    assert (await timeline_of(steps, theirs)).recipients[0].suppression is None
 
 
 async def test_the_hour_before_a_result_is_not_searched_for_its_event(steps: DeliverySteps) -> None:

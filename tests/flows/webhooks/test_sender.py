@@ -17,7 +17,7 @@ from posthouse.flows.webhooks.endpoints import Endpoints, EndpointWish
 from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, ACCOUNT_WAITING_MAX, POSTPONE_SECONDS_MAX
 from posthouse.rules import ids
 from posthouse.rules.credential import OPERATOR
-from posthouse.rules.endpoint import PREVIOUS_VALID, SIGNATURE_HEADER, new_secret
+from posthouse.rules.endpoint import PREVIOUS_VALID, SIGNATURE_HEADER, SWITCHED_OFF, new_secret
 from posthouse.rules.event import test_body as ping_body
 from posthouse.rules.ids import AccountId
 from posthouse.rules.limits import ENDPOINTS_MAX
@@ -190,6 +190,17 @@ async def test_each_earlier_secret_of_an_endpoint_signs_for_its_own_day(flow: We
         signatures.append(len(flow.requests_to("/signed")[-1].headers[SIGNATURE_HEADER].split()))
         flow.clock.advance(PREVIOUS_VALID / 2, seconds=1)
     assert signatures == [2, 3, 2, 1]
+
+
+async def test_what_waits_for_an_endpoint_ends_when_the_operator_switches_endpoints_off(flow: WebhookFlow) -> None:
+    given = context(flow.steps.database, flow.clock, sealer=flow.sealer)
+    own = Endpoints(given, tickets=None, check=lambda url: check_url(url, ports=flow.ports))
+    await own.create(flow.account_id, EndpointWish(flow.url("/own")), OPERATOR)
+    webhook_id = await flow.add_event()
+    flow.notification = flow.another_worker(with_endpoints=False)
+    await flow.run_due()
+    assert await flow.status_of(webhook_id) == ("failed", 1, None, SWITCHED_OFF)
+    assert flow.requests_to("/own") == []
 
 
 async def test_the_wait_begins_when_the_answer_came_not_at_the_request(flow: WebhookFlow) -> None:
