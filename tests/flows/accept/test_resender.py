@@ -300,6 +300,8 @@ async def test_one_resend_at_a_time_and_a_key_for_each(desk: Desk) -> None:
     assert await desk.new_messages() == []
     await desk.finished(await desk.begin("two"))
     assert len(await desk.new_messages()) == 1
+    # Another account's key is its own.
+    assert (await desk.begin("one", await desk.steps.another_sender("other"))).id != first.id
 
 
 async def test_of_two_processes_that_make_the_same_step_one_does(desk: Desk) -> None:
