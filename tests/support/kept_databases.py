@@ -30,9 +30,12 @@ _END_OTHERS: Final = """
 SELECT pg_terminate_backend(pid, 5000) FROM pg_stat_activity
 WHERE datname = current_database() AND backend_type = 'client backend' AND pid <> pg_backend_pid() AND pid <> ALL ($1)
 """
+# OFFSET 0: the size, which is asked of the file system, is asked once.
 _WRITTEN: Final = """
-SELECT relname, pg_relation_size(oid) AS bytes FROM pg_class
-WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace AND pg_relation_size(oid) > 0
+SELECT relname, bytes FROM (
+    SELECT relname, pg_relation_size(oid) AS bytes FROM pg_class
+    WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace OFFSET 0
+) AS tables WHERE bytes > 0
 """
 # Triggers and foreign keys are off, and what a test left locked is not waited for.
 _EMPTYING: Final = {"session_replication_role": "replica", "lock_timeout": "1000"}
@@ -172,7 +175,7 @@ class Databases:
                 return False
             if any(row["bytes"] > BYTES_MAX for row in written):
                 return False
-            await _replace(connection, self._first_rows)
+            await _replace(connection, written, self._first_rows)
             await connection.execute(_SEQUENCES)
         except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError, TimeoutError):
             return False
@@ -189,7 +192,11 @@ async def kept_rows(url: str) -> AsyncIterator[Callable[[], Awaitable[None]]]:
     """Brings back the rows that the database has now, whenever it is called."""
     connection = await asyncpg.connect(url, server_settings=_EMPTYING)
     rows = await _rows(connection)
-    yield lambda: _replace(connection, rows)
+
+    async def bring_back() -> None:
+        await _replace(connection, await connection.fetch(_WRITTEN), rows)
+
+    yield bring_back
     await connection.close()
 
 
@@ -203,10 +210,9 @@ async def _rows(connection: asyncpg.Connection) -> dict[str, bytes]:
     return found
 
 
-async def _replace(connection: asyncpg.Connection, rows: dict[str, bytes]) -> None:
+async def _replace(connection: asyncpg.Connection, written: list[asyncpg.Record], rows: dict[str, bytes]) -> None:
     async with connection.transaction():
-        for table, _ in await connection.fetch(_WRITTEN):
-            await connection.execute(f"DELETE FROM ONLY {table}")
+        await connection.execute("; ".join(f"DELETE FROM ONLY {table}" for table, _ in written))
         for table, of_table in rows.items():
             await connection.copy_to_table(table, source=BytesIO(of_table), format="binary")
 
