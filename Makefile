@@ -40,9 +40,9 @@ CORE = tests/flows tests/store tests/acceptance
 
 test: ## The tests that a change needs, on private PostgreSQLs; `test-all` runs the rest; PG=18: the core, on that version
 	$(if $(PG),POSTGRES_VERSION=$(PG) )$(PARALLEL) \
-		-m "not long and not nightly" --durations 20 $(if $(PG),$(CORE))
+		-m "not long and not nightly and not fuzz" --durations 20 $(if $(PG),$(CORE))
 
-test-all: ## The tests of CI: also load and kills, the dashboard, and pages that changed
+test-all: ## The tests of CI: also load and kills, whole processes, generated input, the dashboard, and pages that changed
 	$(PARALLEL) -m "not nightly" --durations 20
 
 test-fast: ## Pure rules and storage, in under a minute

@@ -21,6 +21,8 @@ from tests.support.service import ABSENT
 from tests.support.service_processes import LONG_LEASE, ServiceProcesses, run_processes
 from tests.support.smtp_conversation import Delivered
 
+pytestmark = pytest.mark.long
+
 OWNER: Final = "owner@acme.example"
 PASSWORD: Final = "correct horse battery staple"
 DOMAIN: Final = "acme.example"

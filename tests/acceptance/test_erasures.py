@@ -60,6 +60,7 @@ async def test_what_is_no_address_is_refused(regular: Tenant, given: object) -> 
     assert answer.is_refusal(400, "invalid_request", "email")
 
 
+@pytest.mark.long
 @pytest.mark.rule("ERS-02", "ERS-03", "ERS-04", "ERS-05", "ERS-07")
 async def test_an_erased_address_is_in_no_table_log_or_stream_and_gets_no_mail(
     new_database: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -15,6 +15,8 @@ from tests.support.eventually import eventually
 from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 
+pytestmark = pytest.mark.long
+
 DEAD: Final = "dead.example.net"
 # The receiver takes nothing at this address.
 OUT_OF_ORDER: Final = "127.0.0.3"

@@ -21,6 +21,8 @@ from tests.support.smtp_listeners import SmtpListeners, raw_mail, submit
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import WebhookReceiver
 
+pytestmark = pytest.mark.long
+
 TRACE = "4bf92f3577b34da6a3ce929d0e0e4736"
 SPAN = "00f067aa0ba902b7"
 TRACEPARENT = f"00-{TRACE}-{SPAN}-00"

@@ -21,6 +21,8 @@ from posthouse.entrypoints.http import static_content
 from tests.dev.dev_command import DevCommand, link_in, plain_environment, snippet
 from tests.support.fresh_database import make_older_than_1_0
 
+pytestmark = pytest.mark.long
+
 
 @pytest.fixture
 def dev() -> Iterator[DevCommand]:

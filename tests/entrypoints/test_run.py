@@ -25,6 +25,8 @@ from tests.support.service import Service, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
 from tools.private_postgres import free_port
 
+pytestmark = pytest.mark.long
+
 
 @dataclass(slots=True)
 class Started(ServerProcess):

@@ -15,6 +15,8 @@ from tests.support.service_processes import prepare_processes
 from tests.support.smtp_listeners import SmtpListeners
 from tools.private_postgres import PrivatePostgres
 
+pytestmark = pytest.mark.long
+
 MIB = 1024 * 1024
 VOLUME_MIB = 512
 FREE_MIB_MIN = 96

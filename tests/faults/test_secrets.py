@@ -18,6 +18,7 @@ from typing import Any, Final
 from urllib.parse import quote, quote_plus
 
 import asyncpg
+import pytest
 
 from posthouse.rules import totp
 from posthouse.rules.ids import AccountId, DomainId
@@ -34,6 +35,8 @@ from tests.support.tcp_proxy import DatabaseProxy
 from tests.support.webhook_flow import NAME, certificates
 from tests.support.webhook_receiver import WebhookReceiver
 from tools.private_postgres import free_port
+
+pytestmark = pytest.mark.long
 
 ROOT: Final = Path(__file__).resolve().parents[2]
 DATABASE_PASSWORD: Final = "the-databases-own-9QwXz"

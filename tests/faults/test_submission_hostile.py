@@ -21,7 +21,7 @@ from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import SmtpListeners, plain, queued_id, raw_mail
 from tests.support.smtp_service import SmtpConnection
 
-pytestmark = pytest.mark.asyncio(loop_scope="module")
+pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
 LENIENT_ADDRESS: Final = "127.0.0.6"
 LENIENT: Final = "lenient.example.net"

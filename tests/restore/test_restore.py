@@ -6,10 +6,14 @@ In short; `make test-restore` does it with the whole service under load.
 import asyncio
 from pathlib import Path
 
+import pytest
+
 from posthouse.rules import ids
 from tests.restore.archived_postgres import ArchivedPostgres, archived_postgres
 from tests.support.eventually import eventually
 from tests.support.service_processes import ServiceProcesses, prepare_processes
+
+pytestmark = pytest.mark.long
 
 
 async def test_a_restored_database_sends_nothing_again_and_gives_no_id_twice(tmp_path: Path) -> None:

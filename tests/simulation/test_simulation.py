@@ -17,6 +17,8 @@ from tests.simulation.simulated_service import ACCOUNTS, KINDS, SimulatedService
 from tests.simulation.simulated_world import MAIL_BEHAVIOURS
 from tools.private_postgres import PrivatePostgres
 
+pytestmark = pytest.mark.long
+
 STEPS = 40
 
 
