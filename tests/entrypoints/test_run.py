@@ -267,6 +267,20 @@ async def test_in_memory_mail_of_separate_http_processes_is_delivered(runs: Runs
     assert await server.terminate() == 0, server.said()
 
 
+async def test_when_the_first_process_is_killed_all_others_end(runs: Runs) -> None:
+    server = await runs.run(processes=2)
+    parts = _children(server.running.pid)
+    others = [*parts, *(worker for part in parts for worker in _children(part))]
+    # Two parts, and of HTTP two workers and what multiprocessing needs.
+    assert len(others) >= 4
+    server.running.kill()
+
+    def left() -> list[int]:
+        return [pid for pid in others if os.path.exists(f"/proc/{pid}") and Path(f"/proc/{pid}/cmdline").read_bytes()]
+
+    await eventually(left, lambda found: found == [], or_say=server.said)
+
+
 async def test_with_nats_every_part_is_its_own_process_and_mail_is_accepted_while_nats_is_down(runs: Runs) -> None:
     nats = PrivateNats()
     try:

@@ -274,6 +274,8 @@ def _supervise(commands: Sequence[Sequence[str]]) -> None:
 
     Restarting is up to systemd or a container engine, which does it better and sees the failure.
     """
+    from posthouse.compose.process import end_with_parent
+
     asked_to_stop = False
 
     def stop(number: int, frame: object) -> None:  # noqa: ARG001 (the shape of a signal handler)
@@ -284,8 +286,11 @@ def _supervise(commands: Sequence[Sequence[str]]) -> None:
         signal.signal(number, stop)
     children: list[subprocess.Popen[bytes]] = []
     try:
-        # In separate sessions, so that Ctrl-C reaches them once, from here.
-        children += [subprocess.Popen(command, start_new_session=True) for command in commands]  # noqa: S603
+        # In separate sessions, so that Ctrl-C reaches them once, from here. This process has no other thread.
+        children += [
+            subprocess.Popen(command, start_new_session=True, preexec_fn=end_with_parent)  # noqa: S603
+            for command in commands
+        ]
         while not asked_to_stop and all(child.poll() is None for child in children):
             time.sleep(_POLL_SECONDS)
     finally:

@@ -4,6 +4,7 @@ The web framework takes half a second to import: commands that don't serve HTTP 
 """
 
 import asyncio
+import multiprocessing
 import resource
 import sys
 from collections.abc import AsyncIterator, Callable
@@ -17,7 +18,14 @@ from posthouse.compose.database import divided, open_database
 from posthouse.compose.flows import Flows
 from posthouse.compose.monitoring import monitored
 from posthouse.compose.periodic_checks import measured, noted, refreshed, synchronized
-from posthouse.compose.process import CannotListen, collect_rarely, configure_logging, log_capture, prefer_event_loop
+from posthouse.compose.process import (
+    CannotListen,
+    collect_rarely,
+    configure_logging,
+    end_with_parent,
+    log_capture,
+    prefer_event_loop,
+)
 from posthouse.compose.stream import open_stream
 from posthouse.compose.tracing import open_tracer
 from posthouse.config import Settings
@@ -41,6 +49,8 @@ LOOK_PAUSE_SECONDS: Final = 1.0
 
 def application() -> RequestMiddleware:
     """The HTTP application of a process that runs nothing else; uvicorn calls it."""
+    if multiprocessing.parent_process() is not None:
+        end_with_parent()
     settings = config.load()
     configure_logging(settings.service.log_level)
     log_capture(settings)

@@ -1,8 +1,10 @@
 """How a process runs: its log, its garbage collection, its threads, and the reasons why it can't start."""
 
+import ctypes
 import gc
 import json
 import logging
+import signal
 import sys
 from datetime import UTC, datetime
 from typing import Final
@@ -22,6 +24,13 @@ def collect_rarely() -> None:
 # How long the event loop waits for a thread that runs Python code: the default is 5 ms, and a request waits several
 # times.
 SWITCH_SECONDS: Final = 0.001
+_PR_SET_PDEATHSIG: Final = 1
+
+
+def end_with_parent() -> None:
+    """From now on, this process gets SIGTERM when its parent ends, even if that was killed. Only Linux can do this."""
+    if sys.platform == "linux":
+        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
 
 
 def prefer_event_loop() -> None:
