@@ -236,6 +236,10 @@ bench-migrations: ## Measure how long migrations since the release lock what acc
 bench-libraries: ## Compare our SMTP client, DKIM signer and reader of submitted messages with libraries; writes no file
 	$(BIN)/python -m bench.libraries
 
+.PHONY: count
+count: ## Count the calls and system calls of an accepted and a delivered message; writes into bench/RESULTS.md (a minute)
+	$(BIN)/python bench/count.py
+
 .PHONY: bench-metrics
 bench-metrics: ## Measure what the metrics cost, with and without them in turn; writes into bench/RESULTS.md
 	$(BIN)/python bench/metrics.py
@@ -253,14 +257,14 @@ crash: ## Kill every process at every crash point under load, and audit (some 20
 
 SEED ?= $(shell od -An -N4 -tu4 /dev/urandom | tr -d ' ')
 MINUTES ?= 5
-chaos: ## The whole service under load while everything that can fail fails (as root); SEED=1 MINUTES=30 EVERY=3 RATE=65 REPORT=chaos.md
+chaos: ## The whole service under load while everything that can fail fails (as root); SEED=1 MINUTES=30 EVERY=3 RATE=65 REPORT=docs/internals/reliability.md
 	$(BIN)/python -m tests.chaos.fault_plan --seed $(SEED) --minutes $(MINUTES) --every $(or $(EVERY),3) \
 		--rate $(or $(RATE),65) $(if $(REPORT),--report $(REPORT))
 
 simulate: ## Days of the flows in one process on a virtual clock, every promise after each step; SEED=1 STEPS=5000
 	$(BIN)/python -m tests.simulation.seeded_run --seed $(SEED) --steps $(or $(STEPS),1000)
 
-docs: ## The documentation site, into .run/site; every warning is an error: a broken link, a missing anchor
+docs: ## The documentation site, into .run/site; DOCS_URL: where it will be read; every warning is an error: a broken link, a missing anchor
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
 
 docs-serve: ## The documentation site on port 8000, rebuilt with every change
@@ -316,6 +320,10 @@ reference: ## Write settings.md, cli.md, metrics.md and doctor.md of docs/refere
 .PHONY: grafana-dashboards
 grafana-dashboards: ## Write deploy/monitoring/dashboards
 	$(BIN)/python -m tools.write_grafana_dashboards
+
+.PHONY: figures
+figures: ## Write bench/figures.json, the figures that pages quote, from the reports of benchmarks and long runs
+	$(BIN)/python -m bench.figures
 
 openapi: ## Write docs/reference/openapi.json
 	$(BIN)/python tools/write_openapi.py

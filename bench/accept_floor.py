@@ -40,6 +40,7 @@ _REQUEST: Final = RequestId(UUID(int=4))
 _KEY: Final = IdempotencyKey(_ACCOUNT, _CREDENTIAL, "the key")
 _NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MIME_MARK: Final = b"the message"
+_ENTRY_NUMBER: Final = "the place in the batch"
 _DOMAIN: Final = "shop500.example"
 
 WAL_KB: Final = "WAL KB"
@@ -90,6 +91,7 @@ def script(batch: int, now: datetime) -> str:
     recall = ([_ACCOUNT], [_CREDENTIAL], [_KEY.text])
     spending = Spending(_ACCOUNT, 1, _NOW, _NOW, _NOW.date(), 1_000, 0, _NOW.date(), _NOW.date(), 1)
     write, *arguments = acceptance.write_call([_entry()], [spending], _NOW, _NOW)
+    arguments[acceptance.WRITE.names.index("entry_numbers")] = [_ENTRY_NUMBER]
     marks = _marks(batch, ids.lowest_id(now).hex[:12] + "70")
     statements = (
         _filled(acceptance.LOCK, lock, marks, batch),
@@ -149,6 +151,7 @@ def _marks(batch: int, id_prefix: str) -> Mapping[object, str]:
         _CREDENTIAL: f"('{CREDENTIAL_PREFIX}' || {account})::uuid",
         _MESSAGE: f"('{id_prefix}' || {number}::text)::uuid",
         _REQUEST: f"('{id_prefix}' || {number}::text)::uuid",
+        _ENTRY_NUMBER: "1" if batch == 1 else "i + 1",
         _NOW: "now()",
         _NOW.date(): "current_date",
         # In the text that PostgreSQL reads fastest; the value is pgbench's to send.
@@ -161,7 +164,7 @@ def _filled(statement: str, arguments: Sequence[object], marks: Mapping[object, 
         argument = arguments[int(found[1]) - 1]
         kind = found[2]
         if not isinstance(argument, list):
-            return _scalar(argument, kind, marks)
+            return _scalar(argument, kind + (found[3] or ""), marks)
         (element,) = argument
         value = _scalar(element, kind, marks)
         if batch == 1:

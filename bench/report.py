@@ -15,6 +15,7 @@ from typing import Any, Final, NamedTuple
 from rich.console import Console
 from rich.table import Table
 
+from bench import figures
 from bench.processes import Measured
 from tools.private_postgres import find_binaries
 
@@ -128,9 +129,10 @@ class Report:
         """Replaces this benchmark's section of the page, keeps the others; the files written."""
         directory.mkdir(parents=True, exist_ok=True)
         page = directory / RESULTS
-        page.write_text(
-            _replaced(page.read_text() if page.exists() else "# Benchmark results\n", self.name, self.text())
-        )
+        before = page.read_text() if page.exists() else "# Benchmark results\n"
+        page.write_text(figures.replaced(before, self.name, self.text()))
+        if page == figures.RESULTS:
+            figures.write()
         if self.plot is None:
             return [page]
         _draw(directory / self.plot.file, self.plot)
@@ -146,15 +148,6 @@ class Report:
         if lines:
             parts.append("\n".join(lines))
         return "\n\n".join([*parts, self.notes.strip()]) + "\n"
-
-
-def _replaced(page: str, name: str, text: str) -> str:
-    start, end = f"<!-- {name}:start -->", f"<!-- {name}:end -->"
-    section = f"{start}\n{text}{end}"
-    if start in page and end in page:
-        before, _, rest = page.partition(start)
-        return before + section + rest.partition(end)[2]
-    return f"{page.rstrip()}\n\n{section}\n"
 
 
 def notes(name: str, **values: object) -> str:

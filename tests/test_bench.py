@@ -12,6 +12,7 @@ from bench import cost_plot
 from tools.private_postgres import find_binaries
 
 BENCH = Path(__file__).resolve().parents[1] / "bench"
+RECORDED_PYTHON = (3, 11)
 OTHER = "Another benchmark's section."
 
 
@@ -81,6 +82,29 @@ def test_deliver_measures_each_relay(tmp_path: Path) -> None:
 
     assert [row.count("|") for row in rows_of(page, *names.values())] == [12] * len(names), page
     assert is_plot(tmp_path / "deliver.png")
+
+
+@pytest.mark.long
+@needs_wrk
+@needs_sink
+def test_a_message_takes_no_more_calls_than_recorded(tmp_path: Path) -> None:
+    recorded = calls_in((BENCH / "RESULTS.md").read_text())
+    page = page_of(tmp_path, "count", "--quick")
+
+    counted = calls_in(page)
+    # Calls differ between versions of Python; how many messages share a transaction differs from run to run.
+    if sys.version_info[:2] == RECORDED_PYTHON:
+        for now, then in zip(counted, recorded, strict=True):
+            assert now <= 1.05 * then, (
+                f"`make count`, and say in the commit why it takes more calls: {counted}, {recorded}"
+            )
+
+
+def calls_in(page: str) -> list[int]:
+    """All calls in Python for an accepted and for a delivered message."""
+    section = page.partition("## Calls for a message")[2]
+    row = next(line for line in section.splitlines() if line.startswith("| all |"))
+    return [int(cell.replace(",", "")) for cell in row.split("|")[2:4]]
 
 
 def test_the_picture_of_costs_has_every_part_of_the_page_of_results() -> None:

@@ -37,8 +37,8 @@ class DatabaseClock:
         self._host = host
         self._time = ServiceTime(host(), steady())
 
-    def monotonic(self) -> float:
-        return time.monotonic()
+    # Read a dozen times for each message: no call of our own around it.
+    monotonic = staticmethod(time.monotonic)
 
     def now(self) -> datetime:
         return self._time.now(self._steady())

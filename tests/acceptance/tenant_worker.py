@@ -51,4 +51,4 @@ class TenantWorker:
 
 
 def new_id() -> UUID:
-    return ids.new_id(datetime.now(UTC), SystemRandomness().bytes(ids.RANDOM_BYTES))
+    return ids.new_id(datetime.now(UTC), SystemRandomness().id_bytes())

@@ -573,7 +573,7 @@ def test_every_operation_of_the_scope_table_exists_and_names_its_scope() -> None
         assert operation.id in NEEDED
 
 
-@pytest.mark.rule("SCOPE-01")
+@pytest.mark.rule("SCOPE-01", "KEY-01", "MSD-01", "MSL-03", "REG-01", "SUP-07")
 @each(GUARDED)
 async def test_a_key_opens_only_the_operations_of_its_scopes(setup: Setup, operation: Operation) -> None:
     unknown = with_id(operation, maker_of(operation).unknown) if operation.has_id else operation.path

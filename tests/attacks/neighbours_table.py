@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Final
 
 from tests.attacks.neighbours import percentile
+from tests.attacks.processor_load import ProcessorUse
 from tests.attacks.victim import ACTIONS, Times
 
 BEGIN: Final = "<!-- noisy neighbours: written by make attacks-table -->\n"
@@ -20,7 +21,7 @@ class Measured:
 
     alone: list[Times] = field(default_factory=list)
     attacked: list[Times] = field(default_factory=list)
-    load: str = ""
+    load: ProcessorUse = field(default_factory=ProcessorUse)
 
     def medians(self, action: str, part: float = 0.99) -> tuple[float, float]:
         """The medians of the windows' percentiles."""
@@ -41,7 +42,7 @@ def write_row(page: Path, resource: str, worst: str, measured: Measured, *, is_f
     table, _, after = rest.partition(END)
     name = [resource, worst, "fleet" if is_fleet else "one process"]
     cells = [_cell(measured, action) for action in ACTIONS]
-    new = _line([*name, *cells, str(measured.refused.total()), measured.load])
+    new = _line([*name, *cells, str(measured.refused.total()), str(measured.load)])
     rows = [row for row in table.splitlines(keepends=True)[2:] if not row.startswith(f"| {' | '.join(name)} |")]
     rows = sorted([*rows, new])
     page.write_text(before + BEGIN + _line(HEAD) + _line(["---"] * len(HEAD)) + "".join(rows) + END + after)

@@ -1,7 +1,8 @@
 """Who used the machine's processors during a measurement."""
 
 import time
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Self
 
 from bench.processes import MachineTime, cpu_seconds
@@ -20,7 +21,7 @@ class ProcessorLoad:
     def now(cls, service_pid: int, attacker_pid: int) -> Self:
         return cls(MachineTime.now(), cpu_seconds(service_pid), cpu_seconds(attacker_pid), time.process_time())
 
-    def until(self, end: Self) -> str:
+    def until(self, end: Self) -> "ProcessorUse":
         """How busy the processors were, and who used them; the rest is PostgreSQL's and the machine's own."""
         whole = end.machine.whole - self.machine.whole
         parts = {
@@ -30,4 +31,15 @@ class ProcessorLoad:
         }
         busy = end.machine.busy - self.machine.busy
         parts["PostgreSQL and others"] = busy - sum(parts.values())
-        return f"{busy / whole:.0%}: " + ", ".join(f"{name} {used / whole:.0%}" for name, used in parts.items())
+        return ProcessorUse(busy / whole, {name: used / whole for name, used in parts.items()})
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessorUse:
+    """Shares of all processors."""
+
+    busy: float = 0.0
+    parts: Mapping[str, float] = field(default_factory=dict)
+
+    def __str__(self) -> str:
+        return f"{self.busy:.0%}: " + ", ".join(f"{name} {used:.0%}" for name, used in self.parts.items())

@@ -28,6 +28,10 @@ SECONDS: Final = 5.0
 TWICE: Final = 2.0
 # A time that no customer notices, whatever it was without the attack.
 UNNOTICED_SECONDS: Final = 0.05
+# What the attack's limits allow may take an event loop of a small machine, or all of it. Then the victim waits for its
+# turn too, but not for what the attack has queued.
+BUSY: Final = 1 / 3
+BUSY_SECONDS: Final = 1.0
 
 Prepare = Callable[[Stage, Sequence[Tenant]], Awaitable[None]]
 
@@ -154,12 +158,13 @@ async def test_a_noisy_neighbour_delays_no_other_tenant(
         measured = await measure(stage, victim, scene)
     if report := os.environ.get("REPORT"):
         write_row(Path(report), scene.resource, scene.worst, measured, is_fleet=is_fleet)
+    added_max = BUSY_SECONDS if measured.load.busy > BUSY else UNNOTICED_SECONDS
     too_long = {}
     for action in ACTIONS:
         alone, attacked = measured.medians(action)
         print(f"{action}: {alone * 1e3:.0f} -> {attacked * 1e3:.0f} ms", end="; ")
         times_max = TWICE if action in ("send", "delivery") else TIMES_MAX
-        if attacked > max(times_max * alone, alone + UNNOTICED_SECONDS):
+        if attacked > max(times_max * alone, alone + added_max):
             too_long[action] = f"{alone * 1e3:.0f} ms without, {attacked * 1e3:.0f} ms attacked"
     refused = measured.refused
     print(dict(refused), measured.load)

@@ -272,7 +272,10 @@ def main() -> int:
         )
     show(report, console)
     if asked.report is not None:
-        write(report, f"Chaos for {asked.minutes:g} minutes, seed {asked.seed}", asked.report)
+        title = f"Chaos for {asked.minutes:g} minutes, seed {asked.seed}"
+        command = f"make chaos SEED={asked.seed} MINUTES={asked.minutes:g}"
+        how = f"`{command}`; all work was finished {report['idle_seconds']:.0f} s after the last fault."
+        write(report, "chaos", title, how, asked.report)
     console.print(f"idle after {report['idle_seconds']} s; seed {asked.seed}")
     return int(is_failed(report))
 

@@ -314,7 +314,8 @@ def main() -> int:
         report = uvloop.run(run_points(chosen, url, Path(directory), asked.seed, console))
     show(report, console)
     if asked.report is not None:
-        write(report, f"{len(chosen)} crash points, seed {asked.seed}", asked.report)
+        how = "`make crash`; every point was reached, and its process died there."
+        write(report, "crash", f"{len(chosen)} crash points, seed {asked.seed}", how, asked.report)
     return int(is_failed(report))
 
 

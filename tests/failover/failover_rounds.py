@@ -253,7 +253,8 @@ def main() -> int:
         show(report, console)
         console.print(summary(name, report), highlight=False)
         if asked.report is not None:
-            write(report, f"Primaries {name}, seed {asked.seed}", asked.report.with_stem(f"{asked.report.stem}-{name}"))
+            title = f"Primaries {name}, seed {asked.seed}"
+            write(report, f"failover-{name}", title, summary(name, report), asked.report)
         is_broken = is_broken or bool(is_failed(report) or report["lost"] or report["ended"])
     return int(is_broken and not asked.asynchronous)
 

@@ -108,9 +108,7 @@ class SimulatedService(SimulatedProcesses):
         intake: Intake = process.flow
         body = "/".join(asked.recipients).encode()
         draft = sender.draft(asked.recipients)
-        request_id = RequestId(
-            ids.new_id(self.clock.now(), SeededRandomness(len(self.sent_log)).bytes(ids.RANDOM_BYTES))
-        )
+        request_id = RequestId(ids.new_id(self.clock.now(), SeededRandomness(len(self.sent_log)).id_bytes()))
         fingerprint = intake.fingerprint(body)
         await self.refresh(process)
         try:

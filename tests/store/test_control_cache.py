@@ -12,8 +12,13 @@ from posthouse.entrypoints.workers import repeated
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, credentials
-from posthouse.store.control_cache import UNUSED_SECONDS_MAX, ControlCache
+from posthouse.store import accounts, control_cache, credentials
+from posthouse.store.control_cache import (
+    REMEMBERED_SECONDS_MAX,
+    SPREAD_SECONDS,
+    UNUSED_SECONDS_MAX,
+    ControlCache,
+)
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Database
 from tests.support.clock import SettableClock
@@ -71,6 +76,52 @@ async def test_what_is_old_is_read_again_though_nothing_was_forgotten(
     await operator.revoke_credential(account.id, account.credential.id)
     clock.advance(seconds=CONTROL_CACHE_SECONDS)
     assert await cache.credential(account.credential.username) is None
+
+
+async def revoke_unnoticed(database: Database, *made: MadeAccount) -> None:
+    """Revoke their credentials as if nothing had changed: only a cache that reads them again notices."""
+    async with database.transaction() as tx:
+        await tx.execute("UPDATE accounts SET changed_at = now() - interval '1 hour'")
+        for account in made:
+            await tx.execute("UPDATE credentials SET revoked_at = now() WHERE account_id = $1", account.id)
+
+
+async def are_cached(cache: ControlCache, *made: MadeAccount) -> list[bool]:
+    return [await cache.credential(account.credential.username) is not None for account in made]
+
+
+async def test_an_entry_is_read_again_after_a_minute(
+    cache: ControlCache, account: MadeAccount, database: Database, clock: SettableClock
+) -> None:
+    assert await are_cached(cache, account) == [True]
+    await revoke_unnoticed(database, account)
+    seconds = 0
+    while await are_cached(cache, account) == [True]:
+        seconds += 1
+        clock.advance(seconds=1)
+        await cache.forget_changes()
+    assert REMEMBERED_SECONDS_MAX - SPREAD_SECONDS < seconds <= REMEMBERED_SECONDS_MAX
+
+
+async def test_a_full_cache_drops_its_oldest_entries(
+    cache: ControlCache, operator: Operator, database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(control_cache, "ENTRIES_MAX", 2)
+    made = [await operator.create_account(f"account {number}") for number in range(3)]
+    assert await are_cached(cache, *made) == [True, True, True]
+    await revoke_unnoticed(database, *made)
+    assert await are_cached(cache, *made) == [False, True, True]
+
+
+async def test_a_change_drops_only_what_is_cached_of_its_account(
+    cache: ControlCache, account: MadeAccount, operator: Operator, database: Database
+) -> None:
+    other = await operator.create_account("other")
+    assert await are_cached(cache, account, other) == [True, True]
+    await revoke_unnoticed(database, account, other)
+    await operator.grant_credits(account.id, 1)
+    await cache.forget_changes()
+    assert await are_cached(cache, account, other) == [False, True]
 
 
 async def test_an_unused_cache_reads_no_changes_and_trusts_nothing(

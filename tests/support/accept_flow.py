@@ -62,7 +62,7 @@ class AcceptFlow:
 
 
 def new_id(now: datetime) -> UUID:
-    return ids.new_id(now, SystemRandomness().bytes(ids.RANDOM_BYTES))
+    return ids.new_id(now, SystemRandomness().id_bytes())
 
 
 @asynccontextmanager

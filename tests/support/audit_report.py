@@ -8,6 +8,7 @@ from typing import Any
 from rich.console import Console
 from rich.table import Table
 
+from bench import figures
 from tests.support.duplicate_mail import count_duplicates
 from tests.support.whole_service import WholeService
 
@@ -31,7 +32,7 @@ def is_failed(report: dict[str, Any]) -> bool:
     return bool(report["is_broken"] or report["copies"]["is_exceeded"] or report["later"]["is_broken"])
 
 
-def figures(report: dict[str, Any]) -> list[tuple[str, str]]:
+def counts(report: dict[str, Any]) -> list[tuple[str, str]]:
     copies, later = report["copies"], report["later"]
     by_death = copies["orphaned"] + copies["unexplained"]
     return [
@@ -77,15 +78,17 @@ def show(report: dict[str, Any], console: Console) -> None:
         console.print(finding, highlight=False)
 
 
-def write(report: dict[str, Any], title: str, to: Path) -> None:
-    """Writes a section of Markdown."""
-    lines = [f"### {title}", ""]
+def write(report: dict[str, Any], name: str, title: str, how: str, to: Path) -> None:
+    """Writes the file's section of that name, in Markdown, and the figures that pages quote from it."""
+    lines = [f"### {title}", "", how, ""]
     for caption, header, rows in _tables(report):
         sides = ["---" if number < _left(header) else "---:" for number in range(len(header))]
         lines += [f"{caption}:", "", _line(header), _line(sides), *map(_line, rows), ""]
     if report["findings"]:
         lines += [*[f"- {finding}" for finding in report["findings"]], ""]
-    to.write_text("\n".join(lines))
+    to.write_text(figures.replaced(to.read_text() if to.exists() else "", name, "\n".join([*lines, ""])))
+    if to.resolve() == figures.RELIABILITY:
+        figures.write()
 
 
 def _tables(report: dict[str, Any]) -> list[tuple[str, Sequence[str], list[Sequence[str]]]]:
@@ -94,7 +97,7 @@ def _tables(report: dict[str, Any]) -> list[tuple[str, Sequence[str], list[Seque
     ]
     tables: list[tuple[str, Sequence[str], list[Sequence[str]]]] = [
         ("The promises", ["", *list(report["promises"][0])[1:]], list(promises)),
-        ("Figures", ["what", "how many"], list(figures(report))),
+        ("Figures", ["what", "how many"], list(counts(report))),
         ("Answers to clients", ["answer", "times"], _counts(report["answers"])),
     ]
     if "faults" in report:

@@ -136,7 +136,7 @@ async def add_events(
     events, made = [], []
     for _ in range(each):
         for account in accounts:
-            event_id, message_id = new_id(now), ids.new_message_id(now, SystemRandomness().bytes(ids.RANDOM_BYTES))
+            event_id, message_id = new_id(now), ids.new_message_id(now, SystemRandomness().id_bytes())
             body = event.body(
                 event_id=event_id,
                 type=EventType.DELIVERED,

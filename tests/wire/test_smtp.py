@@ -368,7 +368,7 @@ async def test_a_refused_before_dot_delivers_nothing(way: str, message: SmtpCont
 
 @pytest.mark.parametrize("policy", ["cleartext", "verified"])
 @pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_before_dot_is_called_once_after_the_content(
+async def test_before_dot_is_called_once_after_a_large_content(
     way: str, policy: str, certificates: Certificates, verified: TlsPolicy
 ) -> None:
     asked: list[int] = []

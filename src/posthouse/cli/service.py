@@ -19,11 +19,13 @@ import typer
 from posthouse.cli import output
 from posthouse.cli.operator import fail, perform, settings, text_of
 from posthouse.cli.output import AsJson
+from posthouse.rules import limits
 
 if TYPE_CHECKING:
     from posthouse.config import Settings
 
-STOP_SECONDS_MAX: Final = 30.0
+# A child that has not ended by then is killed, so that all of them end before a supervisor kills this process.
+CHILDREN_SECONDS_MAX: Final = limits.STOP_SECONDS_MAX - 5.0
 _POLL_SECONDS: Final = 0.2
 
 
@@ -305,10 +307,11 @@ def _ended(children: Sequence["subprocess.Popen[bytes]"]) -> list[int]:
     for child in children:
         if child.poll() is None:
             child.send_signal(signal.SIGTERM)
+    deadline = time.monotonic() + CHILDREN_SECONDS_MAX
     codes = []
     for child in children:
         try:
-            codes.append(child.wait(STOP_SECONDS_MAX))
+            codes.append(child.wait(max(0.0, deadline - time.monotonic())))
         except subprocess.TimeoutExpired:
             os.killpg(child.pid, signal.SIGKILL)
             codes.append(child.wait())

@@ -20,11 +20,11 @@ from posthouse.entrypoints.smtp.inbound import Inbound
 from posthouse.entrypoints.smtp.server import Listener, SmtpServer, TlsFiles
 from posthouse.entrypoints.smtp.service import Service
 from posthouse.entrypoints.smtp.submission import Submission
+from posthouse.rules import limits
 from posthouse.wire.stream import Stream
 
 log = structlog.get_logger(__name__)
 
-SMTP_DRAIN_SECONDS_MAX: Final = 15.0
 INBOUND_CONNECTIONS_MAX: Final = 4
 
 
@@ -40,7 +40,7 @@ async def serve_smtp(settings: Settings, service: Service, listeners: Sequence[L
     for listener in listeners:
         log.info("smtp_listening", host=listener.host, port=listener.port, tls=listener.is_secure)
     await stop.wait()
-    await server.drain(SMTP_DRAIN_SECONDS_MAX)
+    await server.drain(limits.DRAIN_SECONDS_MAX)
 
 
 def _tls_files(settings: Settings) -> TlsFiles | None:

@@ -102,7 +102,7 @@ def _smtp(demo: Mapping[str, str], home: Home) -> str:
           --mail-from {demo["DEMO_FROM"]} --mail-rcpt ada@example.org --upload-file -""")
 
 
-# The demo account of `posthouse dev`: an owner, a verified domain, credits, a live and a test key, an SMTP login.
+# The demo account of `posthouse dev`: an owner, a verified domain, credits, its API keys, an SMTP login.
 
 
 CREDITS: Final = 1_000_000
@@ -130,11 +130,13 @@ async def _new_account(flows: Flows, name: str) -> dict[str, str]:
     await flows.team.create_user(account_id, email, password, Role.OWNER, OPERATOR)
     live = await flows.credentials.create_key(account_id, OPERATOR, name="demo, live", mode=Mode.LIVE, scopes=scopes)
     test = await flows.credentials.create_key(account_id, OPERATOR, name="demo, test", mode=Mode.TEST, scopes=scopes)
+    full = await flows.credentials.create_key(account_id, OPERATOR, name="demo, full", mode=Mode.LIVE, scopes=[*Scope])
     return {
         "DEMO_ACCOUNT": name,
         "DEMO_FROM": f"hello@{domain}",
         "DEMO_TEST_KEY": test.secret,
         "DEMO_LIVE_KEY": live.secret,
+        "DEMO_FULL_KEY": full.secret,
         "DEMO_SMTP_USERNAME": made.credential.credential.username,
         "DEMO_SMTP_PASSWORD": made.credential.password,
         "DEMO_LOGIN_EMAIL": email,

@@ -12,6 +12,7 @@ import structlog
 from posthouse import metrics
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import DISPATCH_BATCH_MIN, Dispatch
+from posthouse.rules import limits
 from posthouse.rules.refusal import Refusal
 from posthouse.wire.stream import Leases, Stream, StreamMessage, TicketKind
 
@@ -43,7 +44,6 @@ LEARNED_LIMITS_SECONDS: Final = 1.0
 REPORT_IDLE_SECONDS: Final = 6.0
 ROUTES_IDLE_SECONDS: Final = 4.0
 LEARNED_LIMITS_IDLE_SECONDS: Final = 2.0
-DRAIN_SECONDS_MAX: Final = 15.0
 
 
 async def repeat(
@@ -175,7 +175,7 @@ async def _work(
     stop: asyncio.Event,
 ) -> None:
     """Process tickets of the shards held here until `stop`. Then release tickets that wait, finish open conversations
-    with other servers, and record the results, within DRAIN_SECONDS_MAX."""
+    with other servers, and record the results, within limits.DRAIN_SECONDS_MAX."""
     # Nothing may be claimed for a worker that the database doesn't know.
     while not stop.is_set() and not await _performed(worker.renew):
         await _pause(stop, AFTER_FAILURE_SECONDS)
@@ -188,7 +188,7 @@ async def _work(
         # Other workers may take over the shards while work here finishes.
         await leases.close()
         note_shards()
-        await worker.drain(DRAIN_SECONDS_MAX)
+        await worker.drain(limits.DRAIN_SECONDS_MAX)
 
 
 async def _fetch_until(

@@ -30,6 +30,11 @@ HEADERS_BYTES_MAX: Final = 16 * 1024
 # RFC 5321: 64 octets of local part, 255 of domain, 254 for the path as a whole.
 ADDRESS_CHARACTERS_MAX: Final = 254
 
+# After SIGTERM, requests, SMTP sessions and deliveries that have begun may continue for DRAIN_SECONDS_MAX; then the
+# process records what it knows and closes its connections. The files in deploy/ kill it after STOP_SECONDS_MAX.
+DRAIN_SECONDS_MAX: Final = 15
+STOP_SECONDS_MAX: Final = 40
+
 # An account's endpoints.
 ENDPOINTS_MAX: Final = 10
 ENDPOINT_HEADERS_MAX: Final = 5

@@ -16,7 +16,7 @@ from posthouse.rules import message
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
 from posthouse.store.postgres import Connection, required
-from posthouse.store.statement import statement
+from posthouse.store.statement import sparse, statement
 
 if TYPE_CHECKING:
     # A command that reads accounts needs no draft, and none of the cryptography that a draft imports.
@@ -216,10 +216,11 @@ WITH charged AS (
         :body_hashes::bytea[], :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[],
         :envelope_senders::text[], :subjects::text[], :tags::text[], :templates::text[],
         :recipient_counts::smallint[], :credits::smallint[], :mimes::bytea[], :mailing_lists::text[],
-        :one_clicks::boolean[], :traces::bytea[], :metadata::text[], :send_at::timestamptz[])
-        entry(account_id, credential_id, scope_id, key, body_hash, message_id, request_id, source, sender,
-            envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click, trace,
-            metadata, send_at)
+        :one_clicks::boolean[], :traces::bytea[], :metadata::text[], :send_at::timestamptz[], :sender_domains::text[],
+        :are_lists::boolean[])
+        WITH ORDINALITY entry(account_id, credential_id, scope_id, key, body_hash, message_id, request_id, source,
+            sender, envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click, trace,
+            metadata, send_at, sender_domain, is_list, number)
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
     SELECT account_id, scope_id, key, body_hash, message_id, :keys_expire_at::timestamptz
@@ -238,16 +239,16 @@ WITH charged AS (
     INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
     SELECT account_id, message_id, -1, 'reserve', credits, :now::timestamptz FROM accepted WHERE credits > 0
 ), addressed AS MATERIALIZED (
-    SELECT * FROM unnest(:recipient_account_ids::uuid[], :recipient_message_ids::uuid[], :positions::smallint[],
-        :fields::text[], :emails::text[], :destinations::text[], :sender_domains::text[],
-        :are_lists::boolean[], :recipient_send_at::timestamptz[])
-        recipient(account_id, message_id, position, field, email, destination, sender, is_list, send_at)
+    SELECT account_id, message_id, position, field, email, destination, sender_domain, is_list, send_at
+    FROM unnest(:entry_numbers::integer[], :positions::smallint[], :fields::text[], :emails::text[],
+        :destinations::text[]) recipient(number, position, field, email, destination)
+    JOIN accepted USING (number)
 ), named AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
 INSERT INTO delivery_schedule (account_id, message_id, position, destination, sender, is_list, send_at, next_at)
-SELECT account_id, message_id, position, destination, sender, is_list, send_at,
+SELECT account_id, message_id, position, destination, sender_domain, is_list, send_at,
     CASE WHEN send_at > :now::timestamptz THEN send_at ELSE :due_at::timestamptz END
 FROM addressed
 """)
@@ -351,7 +352,9 @@ def write_call(
 ) -> tuple[Any, ...]:
     """The statement and its arguments."""
     recipients = [
-        (entry, position, recipient) for entry in entries for position, recipient in enumerate(entry.recipients)
+        (number, entry, position, recipient)
+        for number, entry in enumerate(entries, 1)
+        for position, recipient in enumerate(entry.recipients)
     ]
     return WRITE.bind(
         now=now,
@@ -367,7 +370,7 @@ def write_call(
         warmups_started_on=[spending.warmup_started_on for spending in spendings],
         warmup_days=[spending.warmup_day for spending in spendings],
         warmups_used=[spending.warmup_used for spending in spendings],
-        warmups_ahead=[spending.warmup_ahead for spending in spendings],
+        warmups_ahead=sparse([spending.warmup_ahead for spending in spendings]),
         account_ids=[entry.account_id for entry in entries],
         credential_ids=[entry.credential_id for entry in entries],
         scope_ids=[None if entry.key is None else entry.key.credential_id for entry in entries],
@@ -379,26 +382,24 @@ def write_call(
         senders=[entry.sender for entry in entries],
         envelope_senders=[entry.envelope_sender for entry in entries],
         subjects=[entry.subject for entry in entries],
-        tags=[_TAG_SEPARATOR.join(entry.tags) if entry.tags else None for entry in entries],
-        templates=[entry.template for entry in entries],
+        tags=sparse([_TAG_SEPARATOR.join(entry.tags) if entry.tags else None for entry in entries]),
+        templates=sparse([entry.template for entry in entries]),
         recipient_counts=[len(entry.recipients) for entry in entries],
         credits=[entry.credits for entry in entries],
         mimes=[entry.mime for entry in entries],
-        mailing_lists=[entry.mailing_list for entry in entries],
+        mailing_lists=sparse([entry.mailing_list for entry in entries]),
         one_clicks=[entry.one_click for entry in entries],
-        traces=[entry.trace for entry in entries],
-        metadata=[entry.metadata for entry in entries],
-        send_at=[entry.send_at for entry in entries],
-        recipient_account_ids=[entry.account_id for entry, _, _ in recipients],
-        recipient_message_ids=[entry.message_id for entry, _, _ in recipients],
-        positions=[position for _, position, _ in recipients],
-        fields=[recipient.field for _, _, recipient in recipients],
-        emails=[recipient.email for _, _, recipient in recipients],
-        destinations=[entry.routed_to or recipient.destination for entry, _, recipient in recipients],
-        sender_domains=[entry.sender_domain for entry, _, _ in recipients],
+        traces=sparse([entry.trace for entry in entries]),
+        metadata=sparse([entry.metadata for entry in entries]),
+        send_at=sparse([entry.send_at for entry in entries]),
+        sender_domains=[entry.sender_domain for entry in entries],
         # Null takes no space in the row.
-        are_lists=[entry.is_list or None for entry, _, _ in recipients],
-        recipient_send_at=[entry.send_at for entry, _, _ in recipients],
+        are_lists=sparse([entry.is_list or None for entry in entries]),
+        entry_numbers=[number for number, *_ in recipients],
+        positions=[position for _, _, position, _ in recipients],
+        fields=[recipient.field for *_, recipient in recipients],
+        emails=[recipient.email for *_, recipient in recipients],
+        destinations=[entry.routed_to or recipient.destination for _, entry, _, recipient in recipients],
     )
 
 

@@ -7,11 +7,13 @@ question goes unanswered for longer than the cache may be old, nothing in the ca
 be asked while the cache is not used.
 """
 
+from collections import OrderedDict
 from collections.abc import Awaitable, Callable, Hashable, Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from ipaddress import IPv4Network, IPv6Network
-from typing import Final, TypeVar
+from itertools import islice
+from typing import Final, NamedTuple, TypeVar
 
 from posthouse.rules.credential import Mode, OperatorSession, Role, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
@@ -24,8 +26,12 @@ from posthouse.store.postgres import Connection, Database, Row, required
 
 # A template or a key counts as one entry for each kilobyte.
 ENTRIES_MAX: Final = 100_000
-# Nothing is cached for longer than this.
+# Nothing is cached for longer than this. Keys that were read at the same time, such as all keys after a start, are read
+# again at different times.
 REMEMBERED_SECONDS_MAX: Final = 60
+SPREAD_SECONDS: Final = 20
+# How many of the oldest entries are looked at each second, to drop those that are too old.
+OLDEST_LOOKED_AT: Final = 4_000
 # After this long without use, changes are no longer read, and nothing in the cache is used until they are read again.
 UNUSED_SECONDS_MAX: Final = 10
 # A change that was stamped before its transaction committed is still seen if the commit comes within this time.
@@ -142,13 +148,22 @@ class SealedKey:
     sealed: bytes = field(repr=False)
 
 
+class _Entry(NamedTuple):
+    account_id: AccountId
+    known: object
+    weight: int
+    # It is read again after this time.
+    until: float
+
+
 class ControlCache:
     def __init__(self, database: Database, monotonic: Callable[[], float]) -> None:
         self._database = database
         self._monotonic = monotonic
-        self._known: dict[Hashable, tuple[AccountId, object]] = {}
+        # In the order in which they were read.
+        self._known: OrderedDict[Hashable, _Entry] = OrderedDict()
+        self._keys_of: dict[AccountId, set[Hashable]] = {}
         self._weight = 0
-        self._emptied_at = float("-inf")
         self._checked_at = float("-inf")
         self._changes_read_to: datetime | None = None
         self._used_at = monotonic()
@@ -170,26 +185,44 @@ class ControlCache:
             and passed <= COMMIT_SECONDS_MAX / 2
             and 0 <= (row["now"] - read_to).total_seconds() <= passed + COMMIT_SECONDS_MAX / 2
         )
-        if not is_sure or asked_at - self._emptied_at > REMEMBERED_SECONDS_MAX:
-            self._empty()
-        elif row["changed"]:
-            changed = set(row["changed"])
-            self._known = {key: entry for key, entry in self._known.items() if entry[0] not in changed}
+        if is_sure:
+            oldest = islice(self._known.items(), OLDEST_LOOKED_AT)
+            dropped = [key for key, entry in oldest if entry.until <= asked_at]
+            for account_id in row["changed"]:
+                dropped += self._keys_of.get(account_id, ())
+            for key in dropped:
+                self._forget(key)
+        else:
+            self._known.clear()
+            self._keys_of.clear()
+            self._weight = 0
         self._changes_read_to = row["now"]
         self._checked_at = asked_at
 
-    def _empty(self) -> None:
-        self._known.clear()
-        self._weight = 0
-        self._emptied_at = self._monotonic()
+    def _remember(self, key: Hashable, account_id: AccountId, known: object) -> None:
+        self._forget(key)
+        until = self._monotonic() + REMEMBERED_SECONDS_MAX - hash(key) % SPREAD_SECONDS
+        self._known[key] = entry = _Entry(account_id, known, _weight(known), until)
+        self._keys_of.setdefault(account_id, set()).add(key)
+        self._weight += entry.weight
+        while self._weight > ENTRIES_MAX:
+            self._forget(next(iter(self._known)))
+
+    def _forget(self, key: Hashable) -> None:
+        entry = self._known.pop(key, None)
+        if entry is not None:
+            self._weight -= entry.weight
+            keys = self._keys_of[entry.account_id]
+            keys.remove(key)
+            if not keys:
+                del self._keys_of[entry.account_id]
 
     async def credential(self, username: str) -> CachedCredential | None:
         return await self._recall(("credential", username), _load_credential, username)
 
     def known_credential(self, username: str) -> CachedCredential | None:
         """The cached credential, without asking the database: None also if it is not cached."""
-        entry = self._known.get(("credential", username))
-        return entry[1] if entry is not None and self._is_current() else None  # type: ignore[return-value]
+        return self._cached(("credential", username))  # type: ignore[return-value]
 
     async def credential_of(self, account_id: AccountId, credential_id: CredentialId) -> CachedCredential | None:
         """The same by its id, for sessions that logged in with it; None once it is revoked."""
@@ -228,7 +261,7 @@ class ControlCache:
         return await self._recall(("member_addresses", account_id), _load_member_addresses, account_id)
 
     def forget_domains(self, account_id: AccountId) -> None:
-        self._known.pop(("domains", account_id), None)
+        self._forget(("domains", account_id))
 
     async def signing_keys(self, account_id: AccountId, domain: str) -> tuple[SealedKey, ...]:
         """The keys that mail from the domain is signed with; none when it is not the account's (any more)."""
@@ -239,8 +272,7 @@ class ControlCache:
 
     def is_known_suspended(self, account_id: AccountId) -> bool:
         """Whether it is cached as suspended, without asking the database: False also if it is not cached."""
-        entry = self._known.get(("suspended", account_id))
-        return self._is_current() and entry is not None and entry[1] is True
+        return self._cached(("suspended", account_id)) is True
 
     async def published_template(self, account_id: AccountId, alias: str) -> Template | None:
         return await self._recall(("template", account_id, alias), _load_template, account_id, alias)
@@ -255,6 +287,10 @@ class ControlCache:
         self._used_at = self._monotonic()
         return self._used_at - self._checked_at < CONTROL_CACHE_SECONDS
 
+    def _cached(self, key: Hashable) -> object | None:
+        entry = self._known.get(key)
+        return entry.known if self._is_current() and entry is not None and entry.until > self._used_at else None
+
     async def _recall(
         self,
         key: Hashable,
@@ -262,8 +298,8 @@ class ControlCache:
         *arguments: object,
     ) -> Known:
         entry = self._known.get(key)
-        if self._is_current() and entry is not None:
-            return entry[1]  # type: ignore[return-value]
+        if self._is_current() and entry is not None and entry.until > self._used_at:
+            return entry.known  # type: ignore[return-value]
         checked_at = self._checked_at
         async with self._database.connection() as connection:
             loaded = await load(connection, *arguments)
@@ -272,10 +308,7 @@ class ControlCache:
             return None  # type: ignore[return-value]
         # A change may have been committed after the row was read, and been processed before the row is cached here.
         if checked_at == self._checked_at:
-            self._weight += _weight(loaded[1])
-            if self._weight > ENTRIES_MAX:
-                self._empty()
-            self._known[key] = loaded
+            self._remember(key, *loaded)
         return loaded[1]
 
 

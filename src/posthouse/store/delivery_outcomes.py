@@ -21,6 +21,7 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
+from functools import cache
 from operator import itemgetter
 from typing import Any, Final, NamedTuple
 from uuid import UUID
@@ -37,7 +38,7 @@ from posthouse.store import endpoint_events
 from posthouse.store.delivery_schedule import RecipientKey, RowLocation, id_bounds
 from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection, required, storable
-from posthouse.store.statement import DayStatement, common_day, statement
+from posthouse.store.statement import DayStatement, common_day, sparse, statement
 
 
 class DeliveryResult(StrEnum):
@@ -61,6 +62,11 @@ class DeliveryResult(StrEnum):
 _WITH_EVENT: Final = frozenset({DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED})
 _FINAL: Final = _WITH_EVENT | {DeliveryResult.CANCELLED}
 _MAY_BE_AMBIGUOUS: Final = frozenset({DeliveryResult.FAILED, DeliveryResult.DEFERRED})
+
+
+@cache
+def _billing_status(result: DeliveryResult, is_released: bool) -> BillingStatus:
+    return billing_of(RecipientStatus(result), is_released=is_released)
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,7 +131,7 @@ class DeliveryOutcome:
 
     @property
     def billing_status(self) -> BillingStatus:
-        return billing_of(RecipientStatus(self.result), is_released=self.is_released)
+        return _billing_status(self.result, self.is_released)
 
     @property
     def releases_credit(self) -> bool:
@@ -453,13 +459,13 @@ async def _write(
             are_ambiguous=[outcome.is_ambiguous for outcome in attempts],
             mx_hosts=[storable(outcome.mx_host) for outcome in attempts],
             addresses=[outcome.remote_ip for outcome in attempts],
-            tls=[outcome.tls for outcome in attempts],
+            tls=sparse([outcome.tls for outcome in attempts]),
             stages=[outcome.stage for outcome in attempts],
             codes=[outcome.code for outcome in attempts],
             responses=[storable(outcome.response) for outcome in attempts],
-            sources=[outcome.source_ip for outcome in attempts],
-            relays=[outcome.relay for outcome in attempts],
-            reply_signals=[outcome.reply_signal for outcome in attempts],
+            sources=sparse([outcome.source_ip for outcome in attempts]),
+            relays=sparse([outcome.relay for outcome in attempts]),
+            reply_signals=sparse([outcome.reply_signal for outcome in attempts]),
             struck_places=struck,
             later_places=[place for place, _, _ in later],
             next_at=[outcome.next_at for _, outcome, _ in later],

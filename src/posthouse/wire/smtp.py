@@ -20,7 +20,7 @@ from typing import Final
 from posthouse import crash
 from posthouse.mail.reply import Reply
 from posthouse.rules.outcome import AUTHENTICATION_REQUIRED, Stage
-from posthouse.wire.dialogue import Dialogue, SmtpContent, error_text
+from posthouse.wire.dialogue import BLOCK_BYTES_MAX, Dialogue, SmtpContent, error_text
 from posthouse.wire.tls import TlsDetails, TlsPolicy, TlsUse, verifies
 
 START_CONTENT: Final = 354
@@ -386,12 +386,18 @@ class SmtpSession:
         await self._dialogue.receive(1, self._deadlines.dot_seconds)
 
     async def _send_with_dot(self, stuffed: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
+        if len(stuffed) <= BLOCK_BYTES_MAX:
+            return await self._end_content(stuffed + b".\r\n", before_dot)
         if not await self._dialogue.send(stuffed, self._deadlines.block_seconds):
             return self._lost(Stage.DATA)
+        return await self._end_content(b".\r\n", before_dot)
+
+    async def _end_content(self, ending: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
+        """Send the end of the content, which for a small message is all of it: one write instead of two."""
         if not before_dot():
             return self._withdrawn()
         crash.point("carry.before_dot")
-        if not self._dialogue.command(b".\r\n", 1):
+        if not self._dialogue.command(ending, 1):
             return self._lost(Stage.DATA)
         crash.point("carry.after_dot")
         replies = await self._dialogue.receive(1, self._deadlines.dot_seconds)

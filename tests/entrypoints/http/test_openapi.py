@@ -24,19 +24,6 @@ from tools.write_openapi import FILE, document, resolved, written
 DOCUMENT = json.loads(FILE.read_text())
 ERROR = "#/components/schemas/Error"
 
-LIMITS = {
-    "Unique recipients across `to`, `cc`, `bcc`": f"{limits.RECIPIENTS_MAX}",
-    "Subject": f"{limits.SUBJECT_CHARACTERS_MAX} characters",
-    "Assembled message": "10 MiB",
-    "Request body": "16 MiB",
-    "Attachments": f"{limits.ATTACHMENTS_MAX}",
-    "Tags": f"{limits.TAGS_MAX}, each {limits.TAG_CHARACTERS_MAX} characters",
-    "Template variables": f"{limits.VARIABLES_MAX}",
-    "Custom headers": f"{limits.HEADERS_MAX}, 16 KiB in all",
-    "Idempotency-Key": f"1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, valid 24 hours",
-    "Requests": f"{limits.RATE_PER_SECOND} per second and account, in bursts of up to {limits.RATE_BURST}",
-}
-
 
 def operations() -> Iterator[tuple[str, dict[str, Any]]]:
     for path, methods in DOCUMENT["paths"].items():
@@ -178,11 +165,6 @@ def test_schemathesis_can_read_it() -> None:
     schema = schemathesis.openapi.from_dict(DOCUMENT)
     read = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
     assert {f"{operation.method.upper()} {operation.path}" for operation in read} == {name for name, _ in operations()}
-
-
-@pytest.mark.parametrize(("limit", "value"), LIMITS.items())
-def test_every_limit_is_documented(limit: str, value: str) -> None:
-    assert f"| {limit} | {value} |" in DOCUMENT["info"]["description"]
 
 
 def test_limits_that_a_schema_can_express_are_in_the_schema() -> None:

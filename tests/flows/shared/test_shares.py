@@ -251,17 +251,18 @@ async def test_what_would_wait_longer_than_it_may_is_refused_at_once() -> None:
         share.check_wait()
     with pytest.raises(Refusal, match="More requests are waiting"):
         await share.acquire_units("another")
-    with pytest.raises(Refusal, match="too much in progress"):
-        await share.acquire_units("0")
     share.release_units("first0")
     share.check_wait()
+    with pytest.raises(Refusal, match="too much in progress"):
+        await share.acquire_units("1")
     await stopped(waiting)
 
 
 async def test_a_holder_with_much_waiting_does_not_keep_others_out() -> None:
-    share: WaitedShare[str] = WaitedShare(10, queue_seconds_max=0.5)
+    # However slow its turns are: even two would take longer than this.
+    share: WaitedShare[str] = WaitedShare(10, queue_seconds_max=0.001)
     await share.acquire_units("much", 8)
-    waiting = await started(share, *["much"] * 50)
+    waiting = await started(share, *["much"] * WAITING_MIN)
     with pytest.raises(Refusal, match="too much in progress"):
         await share.acquire_units("much")
     share.check_wait()
@@ -270,11 +271,23 @@ async def test_a_holder_with_much_waiting_does_not_keep_others_out() -> None:
     await stopped(waiting)
 
 
+async def test_a_holder_that_is_refused_for_its_own_requests_is_told_so_after_the_time_others_may_wait() -> None:
+    share: WaitedShare[str] = WaitedShare(1, queue_seconds_max=0.05)
+    await share.acquire_units("much")
+    waiting = await started(share, *["much"] * WAITING_MIN)
+    began_at = asyncio.get_running_loop().time()
+    with pytest.raises(Refusal, match="too much in progress"):
+        await share.acquire_units("much")
+    assert asyncio.get_running_loop().time() >= began_at + 0.05
+    await stopped(waiting)
+
+
 async def test_the_rate_of_turns_is_measured_while_others_wait() -> None:
-    share: WaitedShare[str] = WaitedShare(1, queue_seconds_max=20.0)
+    share: WaitedShare[str] = WaitedShare(1, queue_seconds_max=0.2)
     await share.acquire_units("first")
     names = [f"{number}" for number in range(20)]
-    # Ten turns a second are expected at first, and six of one holder are let in.
+    # A thousand turns a second are expected at first, and six of one holder are let in.
+    share._rate = 1_000.0
     waiting = await started(share, *names, *[names[-1]] * 5)
     assert not any(task.done() for task in waiting)
     held = "first"

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from posthouse.entrypoints.http import openapi, responses
 from posthouse.entrypoints.http.routes.events import Event
 from posthouse.entrypoints.http.static_content import StaticContent
-from posthouse.rules import event, limits, retry
+from posthouse.rules import event
 
 router = APIRouter(include_in_schema=False)
 
@@ -27,29 +27,10 @@ API_VERSION: Final = "1.0.0"
 _PUBLIC_NAMES: Final = {"SuppressionReason": "Reason"}
 _SHARED_PARAMETERS: Final = ("cursor", "limit")
 
-_DOCUMENT_DESCRIPTION: Final = f"""\
-Send mail with `POST /emails` and read its status with `GET /emails/{{id}}`. Receive events with a webhook, or fetch
-them with `GET /v1/events`.
-
-Every response carries `X-Request-ID`; its value is `request_id` in the body. Every error is the object
-`{{error, code, request_id}}`.
-
-| Limit | Value |
-|---|---|
-| Unique recipients across `to`, `cc`, `bcc` | {limits.RECIPIENTS_MAX} |
-| Subject | {limits.SUBJECT_CHARACTERS_MAX} characters |
-| Assembled message | {limits.MIME_BYTES_MAX // limits.MIB} MiB |
-| Request body | {limits.HTTP_BODY_BYTES_MAX // limits.MIB} MiB |
-| Attachments | {limits.ATTACHMENTS_MAX} |
-| Tags | {limits.TAGS_MAX}, each {limits.TAG_CHARACTERS_MAX} characters |
-| Template variables | {limits.VARIABLES_MAX} |
-| Custom headers | {limits.HEADERS_MAX}, {limits.HEADERS_BYTES_MAX // 1024} KiB in all |
-| Idempotency-Key | 1 to {limits.IDEMPOTENCY_KEY_CHARACTERS_MAX} characters, valid 24 hours |
-| Requests | {limits.RATE_PER_SECOND} per second and account, in bursts of up to {limits.RATE_BURST} |
-| Webhook attempts | {retry.WEBHOOK.attempts_max}: immediately, then after 5 s, 5 min, 30 min, 2 h, 5 h and 10 h |
-| Webhook answer | any 2xx within 5 s; redirects are not followed |
-| Webhook log | 7 days, 2 KB of each body |
-| Events | 30 days |
+_DOCUMENT_DESCRIPTION: Final = """\
+Send mail with `POST /emails` and read its status with `GET /emails/{id}`. Receive events with a webhook, or fetch
+them with `GET /v1/events`. Every response carries `X-Request-ID`; its value is `request_id` in the body. Every error is
+the object `{error, code, request_id}`.
 """
 
 # The page loads only files from this service, and the data: images in the style sheet.

@@ -43,4 +43,4 @@ class RequestIds:
         self._randomness = randomness
 
     def new(self) -> RequestId:
-        return RequestId(ids.new_id(self._clock.now(), self._randomness.bytes(ids.RANDOM_BYTES)))
+        return RequestId(ids.new_id(self._clock.now(), self._randomness.id_bytes()))

@@ -28,7 +28,7 @@ log = structlog.get_logger(__name__)
 # Responses under /v1 carry secrets and personal data, which no cache may store, and texts and files from outside, which
 # no browser may treat as a page.
 _PRIVATE: Final = {b"cache-control": b"no-store", b"x-content-type-options": b"nosniff"}
-_CAPTURE: Final = (b"posthouse-outbound", b"capture")
+_CAPTURE: Final = {"posthouse-outbound": "capture"}
 # Otherwise a client that retries immediately would be refused thousands of times a second, at the expense of others.
 _TOO_MANY_SECONDS: Final = 0.25
 # The time between two log lines that say why requests get a 503.
@@ -68,7 +68,7 @@ class RequestMiddleware:
         self._response_limits = ResponseLimits()
         self._expects_no_proxy = not names_proxies
         self._logs_unavailable_at = 0.0
-        self._own_headers = (_CAPTURE,) if captures else ()
+        self._own_headers = _CAPTURE if captures else {}
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -81,7 +81,7 @@ class RequestMiddleware:
         request_id_text = ids.text(ids.REQUEST, request_id)
         scope[responses.REQUEST_ID] = request_id
         scope[responses.REQUEST_ID_TEXT] = request_id_text
-        frame_headers = ((b"x-request-id", request_id_text.encode()), *self._own_headers)
+        frame_headers = {"x-request-id": request_id_text, **self._own_headers}
         scope[responses.FRAME_HEADERS] = frame_headers
         scope[responses.STATUS] = 0
         is_private = scope["path"].startswith("/v1/")
@@ -97,13 +97,13 @@ class RequestMiddleware:
                 if is_page and responses.IS_HEAD not in scope:
                     self._unauthenticated.note_page(scope, message["headers"])
                 scope[responses.STATUS] = message["status"]
-                message["headers"] = [*message["headers"], *frame_headers]
+                own = [(name.encode(), value.encode()) for name, value in frame_headers.items()]
+                message["headers"] = [*message["headers"], *own]
                 if is_private:
                     others = [header for header in message["headers"] if header[0] not in _PRIVATE]
                     message["headers"] = [*others, *_PRIVATE.items()]
             await send(message)
 
-        send_answer = send if is_send else send_with_id
         try:
             check_authorization(scope)
             if is_send:
@@ -121,13 +121,13 @@ class RequestMiddleware:
             refusal = self._unauthenticated.after(scope, first_refusal)
             if is_send:
                 metrics.ACCEPTS.count("http", refusal.code.value)
-            await self._refuse(scope, receive, send_answer, refusal, is_send=is_send)
+            await self._refuse(scope, receive, send_with_id, refusal, is_send=is_send)
         except Exception as fault:
             log.exception("fault", request_id=request_id_text, route=route_of(scope), fault=type(fault).__name__)
             if is_send:
                 metrics.ACCEPTS.count("http", Code.INTERNAL_ERROR.value)
             if not scope[responses.STATUS]:
-                await self._refuse(scope, receive, send_answer, responses.FAULT, is_send=is_send)
+                await self._refuse(scope, receive, send_with_id, responses.FAULT, is_send=is_send)
         finally:
             self._concurrency.end(scope)
             seconds = time.perf_counter() - began_at
@@ -149,7 +149,7 @@ class RequestMiddleware:
             self._concurrency.end(scope)
             await asyncio.sleep(_TOO_MANY_SECONDS)
         if is_send:
-            await responses.send_refusal(scope, send, refusal)
+            await responses.send_refusal(scope, refusal)
         else:
             await responses.error_response(scope, refusal)(scope, receive, send)
 

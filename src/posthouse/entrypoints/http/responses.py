@@ -1,12 +1,12 @@
 """JSON responses, and the error object that every refusal and fault becomes."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from datetime import UTC, datetime
 from typing import Any, Final
 
 import pydantic_core
 from starlette.responses import Response
-from starlette.types import Scope, Send
+from starlette.types import Scope
 
 from posthouse.entrypoints.refusals import http_status
 from posthouse.rules.ids import RequestId
@@ -16,9 +16,10 @@ REQUEST_ID: Final = "posthouse.request_id"
 REQUEST_ID_TEXT: Final = "posthouse.request_id_text"
 # True once the whole body has arrived.
 IS_BODY_HERE: Final = "posthouse.is_body_here"
-# The middleware's headers for the response, and its status once it is sent: see `send_json`.
+# The middleware's headers for the response, its status once it is sent, and what sends it whole: see `send_json`.
 FRAME_HEADERS: Final = "posthouse.frame_headers"
 STATUS: Final = "posthouse.status"
+RESPOND: Final = "posthouse.respond"
 # True for a HEAD request, which routes see as GET: an endless response must not begin.
 IS_HEAD: Final = "posthouse.is_head"
 # A key in the state that the lifespan passes to connections.
@@ -26,8 +27,6 @@ REQUEST_IDS: Final = "posthouse.request_ids"
 CONNECTIONS: Final = "posthouse.connections"
 # Called when the server begins to stop, before it waits for open requests.
 ON_STOP: Final = "posthouse.on_stop"
-
-Header = tuple[bytes, bytes]
 
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,
@@ -76,27 +75,16 @@ def _error(scope: Scope, refusal: Refusal) -> dict[str, str]:
     return {"error": refusal.text, "code": refusal.code.value, "request_id": request_id_text(scope)}
 
 
-async def send_refusal(scope: Scope, send: Send, refusal: Refusal) -> None:
+async def send_refusal(scope: Scope, refusal: Refusal) -> None:
     """The same, for the hot path."""
     refusal.drop_traceback()
-    headers = ((name.lower().encode(), value.encode()) for name, value in error_headers(refusal).items())
-    await send_json(scope, send, http_status(refusal.code), _error(scope, refusal), headers)
+    await send_json(scope, http_status(refusal.code), _error(scope, refusal), error_headers(refusal))
 
 
-async def send_json(
-    scope: Scope, send: Send, status: int, content: Mapping[str, Any], headers: Iterable[Header]
-) -> None:
+async def send_json(scope: Scope, status: int, content: Mapping[str, Any], headers: Mapping[str, str]) -> None:
     """Without a Response object and without the middleware around `send`, for the hot path."""
-    body = encoded(content)
-    lines = [
-        (b"content-type", b"application/json"),
-        (b"content-length", b"%d" % len(body)),
-        *headers,
-        *scope[FRAME_HEADERS],
-    ]
     scope[STATUS] = status
-    await send({"type": "http.response.start", "status": status, "headers": lines})
-    await send({"type": "http.response.body", "body": body})
+    await scope[RESPOND](status, {**headers, **scope[FRAME_HEADERS]}, encoded(content))
 
 
 def timestamp(at: datetime | None) -> str | None:

@@ -1,6 +1,6 @@
 """POST /emails, without the router: headers, body, draft, intake, 202."""
 
-from collections.abc import Awaitable, Iterator, Mapping
+from collections.abc import Awaitable, Mapping
 from functools import partial
 from typing import Annotated, Any, Final, TypeVar
 
@@ -13,7 +13,7 @@ from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE
 from posthouse.entrypoints.http.request_body import BodyReader, Disconnected
 from posthouse.entrypoints.http.request_head import check_idempotency_key
 from posthouse.entrypoints.http.send_request import read_draft
-from posthouse.entrypoints.http.shapes import Response, Timestamp, absent, described
+from posthouse.entrypoints.http.shapes import Response, Timestamp, absent, described, examples
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
 from posthouse.flows.shared.large_mail import run_in_mail_process
@@ -42,6 +42,25 @@ class AttachmentMetadata(BaseModel):
 
 
 class SendResponse(Response):
+    model_config = examples(
+        {
+            "id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+            "status": "queued",
+            "source": "api",
+            "from": "Acme <hello@example.com>",
+            "to": ["ada@example.net"],
+            "cc": [],
+            "bcc": [],
+            "subject": "Welcome",
+            "billing_status": "reserved",
+            "recipient_count": 1,
+            "credits_reserved": 1,
+            "headers": {},
+            "tags": [],
+            "attachments": [],
+        }
+    )
+
     id: str
     status: Annotated[str, Field(json_schema_extra={"const": "queued"})]
     source: Annotated[str, Field(json_schema_extra={"const": "api"})]
@@ -76,15 +95,15 @@ class SendEndpoint:
         self._intake = intake
         self._tracer = tracer
 
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+    async def __call__(self, scope: Scope, receive: Receive, _: Send) -> None:
         tracer = self._tracer
         span = None if tracer is None else tracer.begin_request("POST /emails", traceparent_of(scope))
         if span is None:
-            await self._accept(scope, receive, send, None)
+            await self._accept(scope, receive, None)
         else:
-            await traced(span, scope, self._accept(scope, receive, send, span))
+            await traced(span, scope, self._accept(scope, receive, span))
 
-    async def _accept(self, scope: Scope, receive: Receive, send: Send, span: Span | None) -> None:
+    async def _accept(self, scope: Scope, receive: Receive, span: Span | None) -> None:
         # Before any work is done for the request: most requests of an overload are refused.
         self._reader.in_progress.work.check_wait()
         headers = dict(scope["headers"])
@@ -115,7 +134,7 @@ class SendEndpoint:
             )
         content = content_of(draft, accepted, responses.request_id_text(scope))
         scope[MESSAGE] = content["id"]
-        await responses.send_json(scope, send, 202, content, _header_lines(accepted))
+        await responses.send_json(scope, 202, content, headers_of(accepted))
         crash.point("accept.answered")
 
 
@@ -173,11 +192,6 @@ def idempotency_key(headers: Mapping[bytes, bytes]) -> str:
 
 def headers_of(accepted: AcceptedMessage) -> Mapping[str, str]:
     return {**accepted.rate_headers, REPLAYED: "true"} if accepted.is_replay else accepted.rate_headers
-
-
-def _header_lines(accepted: AcceptedMessage) -> Iterator[responses.Header]:
-    for name, value in headers_of(accepted).items():
-        yield name.lower().encode(), value.encode()
 
 
 def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source: Source = Source.API) -> dict[str, Any]:

@@ -215,6 +215,13 @@ class BatchEmail(SendRequest):
 class BatchRequest(RequestModel):
     """Each email is validated separately, together with the defaults."""
 
+    model_config = examples(
+        {
+            "defaults": {"from": "Acme <hello@example.com>", "subject": "Your ticket", "text": "It is attached."},
+            "emails": [{"to": "ada@example.net"}, {"to": "grace@example.net", "text": "Please collect it."}],
+        }
+    )
+
     emails: Annotated[
         list[SkipValidation[BatchEmail]],
         described("The emails, with the fields of POST /emails.", minItems=1, maxItems=limits.BATCH_EMAILS_MAX),

@@ -5,13 +5,14 @@ Its connections limit a request's framing, and answer bytes that aren't HTTP wit
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, Final
 
 import uvicorn
-from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol
+from uvicorn.protocols.http.httptools_impl import STATUS_LINE, HttpToolsProtocol, RequestResponseCycle
 from uvicorn.supervisors import Multiprocess
 
 from posthouse.entrypoints.http import responses
@@ -19,10 +20,9 @@ from posthouse.entrypoints.http.request_head import RequestIds
 from posthouse.entrypoints.http.request_middleware import RequestMiddleware
 from posthouse.entrypoints.refusals import http_status
 from posthouse.flows.shared.shares import FairShare
-from posthouse.rules import credential, ids
+from posthouse.rules import credential, ids, limits
 from posthouse.rules.refusal import Code, Refusal, invalid
 
-DRAIN_SECONDS_MAX: Final = 20
 # Longer than proxies and client pools keep an idle connection open, so that they close it and not this server.
 KEEP_ALIVE_SECONDS: Final = 75
 
@@ -60,7 +60,7 @@ class ServerOptions:
             "log_config": None,  # it logs like the rest of the process
             "log_level": self.log_level,
             "timeout_keep_alive": KEEP_ALIVE_SECONDS,
-            "timeout_graceful_shutdown": DRAIN_SECONDS_MAX,
+            "timeout_graceful_shutdown": limits.DRAIN_SECONDS_MAX,
         }
 
 
@@ -221,6 +221,7 @@ class BoundedConnection(HttpToolsProtocol):
         self._discarded_bytes = self._framing_bytes = 0
         self._stop_timer()
         super().on_headers_complete()
+        self.scope[responses.RESPOND] = partial(_respond, self.cycle)  # type: ignore[typeddict-unknown-key]
         self.headers = _DROPPED
 
     def on_body(self, body: bytes) -> None:
@@ -241,16 +242,8 @@ class BoundedConnection(HttpToolsProtocol):
         request_ids: RequestIds = self.app_state[responses.REQUEST_IDS]
         request_id = ids.text(ids.REQUEST, request_ids.new())
         body = responses.encoded({"error": refusal.text, "code": refusal.code.value, "request_id": request_id})
-        lines: list[bytes] = [
-            STATUS_LINE[http_status(refusal.code)],
-            *(f"{name}: {value}\r\n".encode() for name, value in responses.error_headers(refusal).items()),
-            b"content-type: application/json\r\n",
-            b"content-length: %d\r\n" % len(body),
-            b"x-request-id: %s\r\n" % request_id.encode(),
-            b"connection: close\r\n\r\n",
-            body,
-        ]
-        self.transport.write(b"".join(lines))
+        headers = {**responses.error_headers(refusal), "x-request-id": request_id}
+        self.transport.write(_response(http_status(refusal.code), headers, body, is_last=True))
         self.transport.close()
 
     def _refuse_framing(self) -> None:
@@ -290,6 +283,31 @@ class BoundedConnection(HttpToolsProtocol):
         if self._read_check is not None:
             self._read_check.cancel()
             self._read_check = None
+
+
+async def _respond(cycle: RequestResponseCycle, status: int, headers: Mapping[str, str], body: bytes) -> None:
+    """Send the whole response to a request in one write; uvicorn takes two."""
+    if cycle.flow.write_paused and not cycle.disconnected:
+        await cycle.flow.drain()
+    if cycle.disconnected:
+        return
+    cycle.response_started = cycle.response_complete = True
+    cycle.waiting_for_100_continue = False
+    dated = {name.decode(): value.decode() for name, value in cycle.default_headers}
+    cycle.transport.write(_response(status, {**dated, **headers}, body, is_last=not cycle.keep_alive))
+    cycle.message_event.set()
+    if not cycle.keep_alive:
+        cycle.transport.close()
+    cycle.on_response()
+
+
+def _response(status: int, headers: Mapping[str, str], body: bytes, *, is_last: bool) -> bytes:
+    """A response in JSON, with its head."""
+    lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
+    if is_last:
+        lines.append("connection: close\r\n")
+    lines.append(f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n")
+    return b"".join([STATUS_LINE[status], "".join(lines).encode("latin-1"), body])
 
 
 def _too_many_connections() -> Refusal:

@@ -81,7 +81,8 @@ def absent(text: str) -> Any:
 
 class _IdText(PlainSerializer):
     def __get_pydantic_json_schema__(self, core: CoreSchema, handler: GetJsonSchemaHandler) -> JsonSchemaValue:
-        return {"type": "string"}
+        assert isinstance(self.func, partial)  # noqa: S101 (made by `id_text`)
+        return {"type": "string", "examples": [f"{self.func.args[0]}01k6wq3v5e7m8x9c0b2d4f6h80"]}
 
 
 def read_from(*path: str) -> Any:
@@ -94,19 +95,26 @@ def id_text(prefix: str) -> Any:
     return _IdText(partial(ids.text, prefix), return_type=str)
 
 
-_REQUEST_ID: Final = {"title": "Request Id", "type": "string", "description": "The value of the header X-Request-ID."}
-
 _REQUEST_ID_EXAMPLE: Final = "rq_01k6wq7a3c5e7g9j1m3p5r7t90"
+_REQUEST_ID: Final = {
+    "title": "Request Id",
+    "type": "string",
+    "description": "The value of the header X-Request-ID.",
+    "examples": [_REQUEST_ID_EXAMPLE],
+}
+_RFC_3339: Final = described("RFC 3339, UTC.", examples=["2026-11-15T09:30:00.000Z"])
 
-Timestamp = Annotated[datetime, PlainSerializer(timestamp, return_type=str), described("RFC 3339, UTC.")]
-OptionalTimestamp = Annotated[
-    datetime | None, PlainSerializer(timestamp, return_type=str | None), described("RFC 3339, UTC.")
-]
+Timestamp = Annotated[datetime, PlainSerializer(timestamp, return_type=str), _RFC_3339]
+OptionalTimestamp = Annotated[datetime | None, PlainSerializer(timestamp, return_type=str | None), _RFC_3339]
 NextCursor = Annotated[str | None, described("Pass it as `cursor` for the next page; null on the last page.")]
 EventType = Annotated[str, Field(json_schema_extra={"enum": [event_type.value for event_type in event.EventType]})]
 
 
 class Error(Response):
+    model_config = examples(
+        {"error": "`replyTo` is not a field of this request. Did you mean `reply_to`?", "code": "invalid_request"}
+    )
+
     error: Annotated[str, described("What is wrong and how to correct it, for people.")]
     code: Code
 

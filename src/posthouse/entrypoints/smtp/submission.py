@@ -210,7 +210,7 @@ class Submission:
         self, principal: Principal | None, envelope: Envelope, content: bytes, span: Span | None
     ) -> tuple[ServerReply, str]:
         """The reply, and its name in the metrics."""
-        request_id = RequestId(ids.new_id(self._clock.now(), self._randomness.bytes(ids.RANDOM_BYTES)))
+        request_id = RequestId(ids.new_id(self._clock.now(), self._randomness.id_bytes()))
         if span is not None:
             span.set_attributes({traces.REQUEST: ids.text(ids.REQUEST, request_id)})
         crash.point("submission.received")

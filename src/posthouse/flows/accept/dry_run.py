@@ -131,7 +131,7 @@ class DryRun(Flow):
             refusals.append(_lasting(refusal))
         try:
             content = await self._preparation.content(account_id, draft)
-            message_id = ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
+            message_id = ids.new_message_id(now, self._randomness.id_bytes())
             written = await self._preparation.write(account_id, content, message_id, now)
         except Refusal as refusal:
             refusals.append(_lasting(refusal))

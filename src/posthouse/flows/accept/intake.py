@@ -139,7 +139,7 @@ class Intake(Flow):
         """
         self._disk_space.require()
         now = self._clock.now()
-        message_id = ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
+        message_id = ids.new_message_id(now, self._randomness.id_bytes())
 
         message_id_text = self._preparation.message_id_text(message_id)
         read = partial(prepare, raw, date=now, message_id=message_id_text, hostname=self._preparation.hostname)
@@ -227,7 +227,7 @@ class Intake(Flow):
         now = self._clock.now()
         message.check_send_time(draft.send_at, now)
         content = await self._preparation.content(principal.account_id, draft)
-        message_id = ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
+        message_id = ids.new_message_id(now, self._randomness.id_bytes())
         written = await self._preparation.write(principal.account_id, content, message_id, now)
         # The source does not decide whether mail is only simulated: a member's test mail to themselves is delivered.
         is_test = principal.mode is Mode.TEST

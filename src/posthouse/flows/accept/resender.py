@@ -177,7 +177,7 @@ class Resender(Flow):
             credential_id=old.credential_id,
             key=None,
             body_hash=b"",
-            message_id=ids.new_message_id(now, self._randomness.bytes(ids.RANDOM_BYTES)),
+            message_id=ids.new_message_id(now, self._randomness.id_bytes()),
             request_id=RequestId(new_id(self._randomness, now)),
             source=Source.API,
             sender=old.sender,

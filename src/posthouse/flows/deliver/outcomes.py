@@ -157,7 +157,7 @@ class Outcomes:
         """Give an old event a new id: readers of the feed would skip an id that appears late."""
         if recorded.event is None or now - ids.time_of(recorded.event.id) <= EVENT_AGE_MAX:
             return recorded
-        event_id = ids.new_id(now, self._randomness.bytes(ids.RANDOM_BYTES))
+        event_id = ids.new_id(now, self._randomness.id_bytes())
         body = event.with_new_id(recorded.event.body, event_id, now)
         return replace(recorded, event=NewEvent(event_id, recorded.event.type, body))
 

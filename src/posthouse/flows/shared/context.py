@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 def new_id(randomness: Randomness, now: datetime) -> UUID:
     """A new id, from the injected source of randomness."""
-    return ids.new_id(now, randomness.bytes(ids.RANDOM_BYTES))
+    return ids.new_id(now, randomness.id_bytes())
 
 
 class OperatorLog:

@@ -152,8 +152,10 @@ class _Waiter(NamedTuple):
 class WaitedShare(Generic[Holder]):
     """A fair share for which holders wait, in turns, until another returns some or the time is over.
 
-    With `queue_seconds_max`, a request that would wait longer than that, estimated from the rate of turns, is refused
-    immediately. So an overload gets quick refusals, and admitted requests don't wait long.
+    With `queue_seconds_max`, a request that would wait longer than that, estimated from the rate of turns, is refused:
+    immediately if too many holders wait, and after that time if it would wait for its own holder's others. So an
+    overload gets quick refusals, admitted requests don't wait long, and a holder that tries again at once takes no time
+    from others.
     """
 
     def __init__(
@@ -193,6 +195,7 @@ class WaitedShare(Generic[Holder]):
         """Take the units, which must be released; raises if they don't become available in time."""
         if self.acquire_units_now(holder, units):
             return
+        await self._require_short_wait(holder)
         loop = asyncio.get_running_loop()
         waiter = _Waiter(units, loop.create_future())
         self._add(holder, waiter, loop.time())
@@ -219,9 +222,18 @@ class WaitedShare(Generic[Holder]):
             self.release_units(holder)
 
     def check_wait(self) -> None:
-        """Raises while even a holder with nothing waiting would wait too long."""
-        if self._is_too_long(0):
+        """Raises while even a holder that has nothing would wait, and too long."""
+        if self._share.taken >= self._share.capacity and self._is_too_long(0):
             raise too_many_waiting()
+
+    async def _require_short_wait(self, holder: Holder) -> None:
+        own = len(self._waiting.get(holder, ()))
+        if self._queue_seconds_max is None or not self._is_too_long(own):
+            return
+        if not own:
+            raise too_many_waiting()
+        await asyncio.sleep(self._queue_seconds_max)
+        raise self._refusal.copy()
 
     def release_units(self, holder: Holder, units: int = 1) -> None:
         self._share.release_units(holder, units)
@@ -242,12 +254,9 @@ class WaitedShare(Generic[Holder]):
     def _add(self, holder: Holder, waiter: _Waiter, now: float) -> None:
         waiters = self._waiting.get(holder)
         if waiters is None:
-            self.check_wait()
             if not self._waiting:
                 self._granted, self._granted_since = 0, now
             waiters = self._waiting[holder] = deque()
-        elif self._is_too_long(len(waiters)):
-            raise self._refusal.copy()
         waiters.append(waiter)
         self._waiting_count += 1
 

@@ -202,6 +202,8 @@ class RenameAccountRequest(RequestModel):
 
 
 class RenameAccountResponse(Response):
+    model_config = examples({"name": "Acme"})
+
     name: str
 
 

@@ -38,6 +38,7 @@ from posthouse.entrypoints.http.shapes import (
     Timestamp,
     absent,
     described,
+    examples,
     id_text,
 )
 from posthouse.entrypoints.refusals import http_status
@@ -75,11 +76,34 @@ _ACCEPTED: Final = {
 }
 
 
+_RECIPIENT: Final[dict[str, Any]] = {
+    "id": "rc_01k6wq3v5e7m8x9c0b2d4f6h81",
+    "email": "ada@example.net",
+    "status": "delivered",
+    "billing_status": "settled",
+    "attempt_count": 1,
+    "last_smtp_code": 250,
+    "last_smtp_response": "2.0.0 OK",
+    "delivered_at": "2026-11-15T09:30:01.204Z",
+    "bounced_at": None,
+}
+
+
 class MoveRequest(RequestModel):
+    model_config = examples({"send_at": "2026-11-16T07:00:00Z"})
+
     send_at: Annotated[str, described(f"The new time, up to {limits.SEND_AT_DAYS_MAX} days ahead.", format="date-time")]
 
 
 class BatchError(Error):
+    model_config = examples(
+        {
+            "error": "`subject` is required unless a `template` supplies it.",
+            "code": "invalid_request",
+            "http_status": 400,
+        }
+    )
+
     http_status: Annotated[int, described("The status with which POST /emails answers this error.")]
 
 
@@ -91,6 +115,8 @@ class BatchResponse(Response):
 
 
 class Recipient(Shown):
+    model_config = examples(_RECIPIENT)
+
     id: Annotated[UUID, id_text(ids.RECIPIENT)]
     email: str
     status: RecipientStatus
@@ -103,6 +129,21 @@ class Recipient(Shown):
 
 
 class Message(Response):
+    model_config = examples(
+        {
+            "id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+            "status": "delivered",
+            "source": "api",
+            "from": "Acme <hello@example.com>",
+            "subject": "Welcome",
+            "billing_status": "settled",
+            "recipient_count": 1,
+            "credits_reserved": 0,
+            "created_at": "2026-11-15T09:30:00.000Z",
+            "recipients": [_RECIPIENT],
+        }
+    )
+
     id: Annotated[MessageId, id_text(ids.MESSAGE)]
     status: MessageStatus
     source: Source

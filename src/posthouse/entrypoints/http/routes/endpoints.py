@@ -4,7 +4,7 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Path, Query
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from posthouse.entrypoints.http.operation import Operations, PageSize
 from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor, MessageFilter
@@ -59,6 +59,64 @@ EndpointDeliveryPathId = Annotated[str, Path(alias="id", description="The id of 
 StatusFilter = Annotated[
     str | None, Query(description="Only with this status.", json_schema_extra={"enum": list(WebhookStatus)})
 ]
+
+
+_HEALTH: Final[dict[str, Any]] = {
+    "state": "answering",
+    "failing_since": None,
+    "since": "2026-11-14T09:30:00.000Z",
+    "calls": 1204,
+    "failures": 3,
+    "p50_ms": 84,
+    "p95_ms": 310,
+}
+_ENDPOINT: Final[dict[str, Any]] = {
+    "id": "ep_01k6wq3v5e7m8x9c0b2d4f6h80",
+    "url": "https://hooks.example.com/orders",
+    "types": ["email.bounced"],
+    "sender_domains": [],
+    "tags": ["orders"],
+    "mode": None,
+    "header_names": ["Authorization"],
+    "enabled": True,
+    "state": "answering",
+    "failing_since": None,
+    "previous_secret_until": None,
+    "created_at": "2026-11-15T09:30:00.000Z",
+    "updated_at": "2026-11-15T09:30:00.000Z",
+}
+_DELIVERY: Final[dict[str, Any]] = {
+    "id": "wd_01k6wq3v5e7m8x9c0b2d4f6h82",
+    "event_id": "ev_01k6wq3v5e7m8x9c0b2d4f6h83",
+    "type": "email.bounced",
+    "message_id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+    "recipient_id": "rc_01k6wq3v5e7m8x9c0b2d4f6h81",
+    "url": "https://hooks.example.com/orders",
+    "status": "succeeded",
+    "attempt": 1,
+    "max_attempts": 7,
+    "http_status": 204,
+    "error": None,
+    "duration_ms": 84,
+    "request_body": '{"id":"ev_01k6wq3v5e7m8x9c0b2d4f6h83","type":"email.bounced"}',
+    "response_body": "",
+    "truncated": True,
+    "replay_of": None,
+    "created_at": "2026-11-15T09:30:00.000Z",
+    "last_attempt_at": "2026-11-15T09:30:00.000Z",
+    "next_attempt_at": None,
+}
+_ATTEMPT: Final[dict[str, Any]] = {
+    "at": "2026-11-15T09:30:00.000Z",
+    "http_status": 204,
+    "duration_ms": 84,
+    "error": None,
+    "response_body": "",
+    "truncated": False,
+}
+_WITH_ATTEMPTS: Final = examples({**_DELIVERY, "attempts": [_ATTEMPT]})
+_SECRETS: Final = ["whsec_C2FVsBQIhrscChlQIMV+b5sSYspob7oD"]
+_ENDPOINT_SECRET: Final = described("`whsec_` and base64; it is never shown again.", examples=_SECRETS)
 
 
 def _type_filter(types: list[str]) -> Any:
@@ -117,7 +175,7 @@ class WebhookReplayAllRequest(RequestModel):
 
 
 class Webhook(Shown):
-    url: str
+    url: Annotated[str, Field(examples=["https://hooks.example.com/posthouse"])]
     events: Annotated[list[EventType], read_from("filters", "types")]
     enabled: bool
     created_at: Timestamp
@@ -125,6 +183,8 @@ class Webhook(Shown):
 
 
 class WebhookHealth(Shown):
+    model_config = examples(_HEALTH)
+
     state: State
     failing_since: FailingSince
     since: Annotated[
@@ -138,6 +198,8 @@ class WebhookHealth(Shown):
 
 
 class Endpoint(Shown):
+    model_config = examples(_ENDPOINT)
+
     id: Annotated[UUID, id_text(ids.ENDPOINT)]
     url: str
     types: Annotated[
@@ -168,6 +230,8 @@ class Endpoint(Shown):
 
 
 class WebhookDelivery(Shown):
+    model_config = examples(_DELIVERY)
+
     id: Annotated[UUID, id_text(ids.WEBHOOK_DELIVERY)]
     event_id: Annotated[UUID, id_text(ids.EVENT), described("The same for retries and replays.")]
     type: EventType
@@ -211,6 +275,8 @@ Attempts = Annotated[
 
 
 class WebhookDeliveryWithAttempts(WebhookDelivery):
+    model_config = _WITH_ATTEMPTS
+
     attempts: Attempts
 
 
@@ -221,6 +287,8 @@ class EndpointDelivery(WebhookDelivery):
 
 
 class EndpointDeliveryWithAttempts(EndpointDelivery):
+    model_config = _WITH_ATTEMPTS
+
     attempts: Attempts
 
 
@@ -235,7 +303,7 @@ class WebhookSavedResponse(Response):
 
 
 class WebhookSecretResponse(Response):
-    secret: Annotated[str, described("Begins with `whsec_`; it is never shown again.")]
+    secret: Annotated[str, described("Begins with `whsec_`; it is never shown again.", examples=_SECRETS)]
 
 
 class WebhookPingResponse(Response):
@@ -279,11 +347,11 @@ class EndpointWithHealthResponse(Response):
 
 class EndpointCreatedResponse(Response):
     endpoint: Endpoint
-    secret: Annotated[str, described("`whsec_` and base64; it is never shown again.")]
+    secret: Annotated[str, _ENDPOINT_SECRET]
 
 
 class EndpointSecretResponse(Response):
-    secret: Annotated[str, described("`whsec_` and base64; it is never shown again.")]
+    secret: Annotated[str, _ENDPOINT_SECRET]
     previous_secret_until: OptionalTimestamp
 
 

@@ -10,7 +10,7 @@ from starlette.responses import Response as HttpResponse
 
 from posthouse.entrypoints.http.operation import Operations, PageSize
 from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, MessageFilter, json_response
-from posthouse.entrypoints.http.shapes import EventType, Response, described
+from posthouse.entrypoints.http.shapes import EventType, Response, described, examples
 from posthouse.flows.shared.principal import Caller
 from posthouse.flows.webhooks.event_feed import FEED_TYPES, EventFeed, StoredEvent
 from posthouse.rules import endpoint, event
@@ -36,6 +36,23 @@ class EventData(BaseModel):
 
 
 class Event(BaseModel):
+    model_config = examples(
+        {
+            "id": "ev_01k6wq3v5e7m8x9c0b2d4f6h83",
+            "type": "email.bounced",
+            "created_at": "2026-11-15T09:30:00.000Z",
+            "data": {
+                "email_id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+                "recipient_id": "rc_01k6wq3v5e7m8x9c0b2d4f6h81",
+                "to": "ada@example.net",
+                "from": "hello@example.com",
+                "subject": "Welcome",
+                "smtp_code": 550,
+                "smtp_response": "5.1.1 no such mailbox",
+            },
+        }
+    )
+
     id: Annotated[str, described("The same for retries and replays: deduplicate on it.")]
     type: EventType
     created_at: Annotated[str, described("RFC 3339, UTC; the same in every attempt.", format="date-time")]
@@ -67,11 +84,18 @@ class EventListResponse(Response):
         described("Oldest first; an event is listed 10 seconds after it is created."),
     ]
     next_cursor: Annotated[
-        str | None, described("Pass it as `after`, now or later, to continue; null while there are no events.")
+        str | None,
+        described(
+            "Pass it as `after`, now or later, to continue; null while there are no events.",
+            examples=["ev_01k6wq3v5e7m8x9c0b2d4f6h83"],
+        ),
     ]
     has_more: Annotated[
         bool,
-        described("Whether to continue immediately; may be true for a page with fewer events than `limit`, even none."),
+        described(
+            "Whether to continue immediately; may be true for a page with fewer events than `limit`, even none.",
+            examples=[False],
+        ),
     ]
 
 

@@ -43,7 +43,7 @@ router = Operations("Messages", Scope.MESSAGES)
 
 _MILLISECOND: Final = timedelta(milliseconds=1)
 _GREYLISTED: Final = asdict(explain("deferred", 451, "4.7.1 Greylisted, try again in five minutes"))
-_ATTEMPT_EXAMPLE: Final[dict[str, Any]] = {
+ATTEMPT_EXAMPLE: Final[dict[str, Any]] = {
     "started_at": "2026-05-04T09:30:00.120Z",
     "duration_ms": 412,
     "outcome": "deferred",
@@ -89,7 +89,7 @@ _DETAIL_EXAMPLE: Final[dict[str, Any]] = {
                 "delivered_at": None,
                 "bounced_at": None,
                 "failed_at": None,
-                "attempts": [_ATTEMPT_EXAMPLE],
+                "attempts": [ATTEMPT_EXAMPLE],
                 "explanation": _GREYLISTED,
                 "waiting": {
                     "reason": "greylisted",
@@ -140,6 +140,8 @@ class Explanation(Shown):
 
 
 class Attempt(Shown):
+    model_config = examples(ATTEMPT_EXAMPLE)
+
     started_at: Timestamp
     duration_ms: Annotated[int | None, described("Null while the attempt runs, or if its worker was lost.")]
     outcome: Annotated[

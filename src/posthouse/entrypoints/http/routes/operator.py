@@ -8,7 +8,7 @@ from datetime import datetime
 from functools import partial
 from typing import Annotated, Any, Final
 
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from posthouse.clock import Clock
 from posthouse.entrypoints.http.cached_read import CachedReads
@@ -21,6 +21,7 @@ from posthouse.entrypoints.http.shapes import (
     Shown,
     Timestamp,
     described,
+    examples,
     read_from,
 )
 from posthouse.flows.operate.doctor import Doctor
@@ -40,11 +41,17 @@ LANES_SHOWN: Final = 20
 
 
 class OperatorCount(Shown):
+    model_config = examples({"count": 120, "is_more": False})
+
     count: Annotated[int, read_from("number")]
     is_more: Annotated[bool, described("Whether there are more than were counted.")]
 
 
 class OperatorDelay(Shown):
+    model_config = examples(
+        {"provider": "yahoo", "since": "2026-11-15T09:00:00.000Z", "p95_seconds": 912.0, "week_p95_seconds": 4.1}
+    )
+
     provider: str
     since: Timestamp
     p95_seconds: Annotated[float, read_from("delay", "p95_seconds")]
@@ -52,6 +59,10 @@ class OperatorDelay(Shown):
 
 
 class OperatorLatency(Shown):
+    model_config = examples(
+        {"provider": "google", "delivered": 8120, "p50_seconds": 0.9, "p95_seconds": 2.4, "p99_seconds": 6.0}
+    )
+
     provider: str
     delivered: int
     p50_seconds: Annotated[float, read_from("times", "p50")]
@@ -60,6 +71,17 @@ class OperatorLatency(Shown):
 
 
 class OperatorLogEntry(Shown):
+    model_config = examples(
+        {
+            "at": "2026-11-15T09:30:00.000Z",
+            "actor": "ada@example.com",
+            "action": "lane.paused",
+            "target": "google",
+            "account": None,
+            "detail": {"reason": "they have an outage"},
+        }
+    )
+
     at: Annotated[Timestamp, read_from("entry", "at")]
     actor: Annotated[str, read_from("entry", "actor", "name")]
     action: Annotated[str, read_from("entry", "action")]
@@ -69,6 +91,10 @@ class OperatorLogEntry(Shown):
 
 
 class OperatorUsage(Shown):
+    model_config = examples(
+        {"since": "2026-11-15T08:00:00.000Z", "accepted": 9310, "delivered": 9105, "bounced": 84, "failed": 2}
+    )
+
     since: Timestamp
     accepted: Annotated[int, read_from("counts", "accepted")]
     delivered: Annotated[int, read_from("counts", "delivered")]
@@ -105,6 +131,8 @@ class OperatorOverview(Response):
 
 
 class OperatorWarmUp(Shown):
+    model_config = examples({"lane": "google", "day": 3, "quota": 200, "accepted": 120, "accepted_before": [50, 100]})
+
     lane: Annotated[str, read_from("warm_up", "lane")]
     day: Annotated[int, read_from("warm_up", "day")]
     quota: Annotated[int, read_from("warm_up", "quota"), described("Emails that may leave today.")]
@@ -115,10 +143,10 @@ class OperatorWarmUp(Shown):
 
 
 class OperatorAddress(Shown):
-    ip: Annotated[str, BeforeValidator(str)]
-    hostname: str
-    pool: str
-    state: str
+    ip: Annotated[str, BeforeValidator(str), Field(examples=["192.0.2.10"])]
+    hostname: Annotated[str, Field(examples=["mta1.example.com"])]
+    pool: Annotated[str, Field(examples=["default"])]
+    state: Annotated[str, Field(examples=["active"])]
     listed_by: list[str]
     findings: list[str]
     checked_at: OptionalTimestamp
@@ -131,6 +159,18 @@ class OperatorAddresses(Response):
 
 
 class OperatorCheck(Shown):
+    model_config = examples(
+        {
+            "check": "workers run",
+            "is_well": False,
+            "severity": "critical",
+            "found": "none",
+            "why": "Mail is accepted and waits.",
+            "advice": "Start `posthouse run delivery`.",
+            "runbook": "no-workers",
+        }
+    )
+
     check: Annotated[str, read_from("name")]
     is_well: bool
     severity: Severity

@@ -8,7 +8,7 @@ from functools import partial
 from typing import Annotated, Final, Literal
 
 from fastapi import Path, Query, Request
-from pydantic import BeforeValidator
+from pydantic import BeforeValidator, Field
 
 from posthouse.clock import Clock
 from posthouse.entrypoints.http.cached_read import CachedReads
@@ -23,6 +23,7 @@ from posthouse.entrypoints.http.shapes import (
     Shown,
     Timestamp,
     described,
+    examples,
     id_text,
     read_from,
 )
@@ -41,6 +42,7 @@ router = Operations("Operator")
 
 # For its domains, and for its users.
 SHOWN_OF_ACCOUNT: Final = 100
+_EMAIL: Final = Field(examples=["ada@example.com"])
 AccountName = Annotated[str, Path(description="Its name or id.")]
 
 Named = Annotated[str, Query(description="A user's whole address or id; without it, the operators.")]
@@ -78,6 +80,25 @@ class NearestLimit(Shown):
 
 
 class OperatorAccount(Shown):
+    model_config = examples(
+        {
+            "id": "ac_01k6wq3v5e7m8x9c0b2d4f6h80",
+            "name": "acme",
+            "state": "active",
+            "available": 10000,
+            "suspended_at": None,
+            "suspended_reason": None,
+            "created_at": "2026-11-15T09:30:00.000Z",
+            "warned_at": None,
+            "accepted": 9310,
+            "delivered": 9105,
+            "bounced": 84,
+            "failed": 2,
+            "erased": 0,
+            "nearest_limit": {"kind": "warmup", "share": 0.8, "days_left": None},
+        }
+    )
+
     id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
     name: str
     state: Annotated[str, described("`active`, `suspended` or `closed`.")]
@@ -114,6 +135,19 @@ class OperatorAccountChanged(Response):
 
 
 class OperatorLimits(Shown):
+    model_config = examples(
+        {
+            "rate_per_second": 20,
+            "rate_burst": 40,
+            "warmup_day": 3,
+            "warmup_limit": 2000,
+            "warmup_used": 1600,
+            "own_rate_per_second": None,
+            "own_rate_burst": None,
+            "own_warmup": None,
+        }
+    )
+
     rate_per_second: Annotated[
         float, read_from("rate", "per_second"), described("The effective limit of requests per second.")
     ]
@@ -136,30 +170,36 @@ class OperatorLimits(Shown):
 
 
 class OperatorDomain(Shown):
-    name: str
+    name: Annotated[str, Field(examples=["example.com"])]
     verified_at: OptionalTimestamp
 
 
 class OperatorMember(Shown):
     id: Annotated[ids.UserId, id_text(ids.USER), read_from("user_id")]
-    email: str
+    email: Annotated[str, _EMAIL]
     role: Role
 
 
 class OperatorAccountDetail(Response):
     account: OperatorAccount
-    granted: Annotated[int, described("All credits ever granted, less those taken back.")]
-    waiting: Annotated[int, described("Recipients that are not final; at most the oldest 10,000 are counted.")]
+    granted: Annotated[int, described("All credits ever granted, less those taken back.", examples=[50000])]
+    waiting: Annotated[
+        int, described("Recipients that are not final; at most the oldest 10,000 are counted.", examples=[119])
+    ]
     limits: OperatorLimits
     domains: Annotated[list[OperatorDomain], described("At most 100.")]
     users: Annotated[list[OperatorMember], described("At most 100.")]
 
 
 class SuspendRequest(RequestModel):
+    model_config = examples({"reason": "A third of its mail bounces."})
+
     reason: Annotated[str, described("The reason; the owners see it.", minLength=1)]
 
 
 class LimitsRequest(RequestModel):
+    model_config = examples({"rate_per_second": 50, "warmup": "exempt"})
+
     rate_per_second: Annotated[
         int | Literal["default"] | None, described("Requests per second; `default`: the service's limit.", minimum=1)
     ] = None
@@ -173,14 +213,18 @@ class LimitsRequest(RequestModel):
 
 
 class GrantRequest(RequestModel):
+    model_config = examples({"amount": 10000, "reason": "Invoice 1001"})
+
     amount: Annotated[int, described("How many; a negative number takes back a mistake.")]
     reason: Annotated[str, described("The reason; the owners see it.", minLength=1)]
 
 
 class AccountImpersonation(Response):
     account_id: Annotated[ids.AccountId, id_text(ids.ACCOUNT), read_from("account", "id")]
-    account: Annotated[str, read_from("account", "name"), described("The account's name.")]
-    token: Annotated[str, described("For the routes that a viewer may read.")]
+    account: Annotated[str, read_from("account", "name"), described("The account's name.", examples=["acme"])]
+    token: Annotated[
+        str, described("For the routes that a viewer may read.", examples=["eyJhbGciOiJIUzI1NiJ9.e30.aW1w"])
+    ]
     expires_at: Annotated[Timestamp, read_from("until")]
 
 
@@ -319,7 +363,7 @@ async def _accounts(accounts: Accounts, rows: Sequence[AccountRow]) -> list[Oper
 
 class OperatorUserAccount(Shown):
     id: Annotated[ids.AccountId, id_text(ids.ACCOUNT), read_from("account_id")]
-    name: str
+    name: Annotated[str, Field(examples=["acme"])]
     role: Role
 
 
@@ -327,13 +371,13 @@ class OperatorUserSession(Shown):
     id: Annotated[ids.SessionId, id_text(ids.SESSION)]
     created_at: Timestamp
     expires_at: Timestamp
-    address: Annotated[str, read_from("peer"), described("Where the login came from.")]
-    user_agent: Annotated[str, described("The `User-Agent` of the login.")]
+    address: Annotated[str, read_from("peer"), described("Where the login came from.", examples=["192.0.2.7"])]
+    user_agent: Annotated[str, described("The `User-Agent` of the login.", examples=["Mozilla/5.0"])]
 
 
 class OperatorUser(Shown):
     id: Annotated[ids.UserId, id_text(ids.USER), read_from("user", "id")]
-    email: Annotated[str, read_from("user", "email")]
+    email: Annotated[str, _EMAIL, read_from("user", "email")]
     created_at: Annotated[Timestamp, read_from("user", "created_at")]
     operator_since: Annotated[OptionalTimestamp, described("Null: not an operator.")]
     has_second_factor: bool
@@ -346,11 +390,13 @@ class OperatorUsers(Response):
 
 
 class EndSessionsRequest(RequestModel):
+    model_config = examples({"session": "se_01k6wq3v5e7m8x9c0b2d4f6h80"})
+
     session: Annotated[str | None, described("The session's id; null: all sessions.")] = None
 
 
 class SessionsEnded(Response):
-    ended: Annotated[int, described("How many sessions were ended.")]
+    ended: Annotated[int, described("How many sessions were ended.", examples=[1])]
 
 
 @router.get("/v1/operator/users")

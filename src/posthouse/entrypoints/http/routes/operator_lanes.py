@@ -21,6 +21,7 @@ from posthouse.entrypoints.http.shapes import (
     Shown,
     Timestamp,
     described,
+    examples,
     id_text,
     read_from,
 )
@@ -42,6 +43,7 @@ SHARES_SHOWN: Final = 50
 OLDER_THAN_SECONDS_MAX: Final = 366 * 24 * 3600
 
 LaneName = Annotated[str, Path(description="A provider's name, such as google, or a domain.")]
+_LANE: Final = Field(examples=["google"])
 LanePart = Annotated[str, Query(description="Only lanes whose names contain this text.", examples=["example"])]
 
 
@@ -63,6 +65,25 @@ LimitChangeNumber = Annotated[
 
 
 class OperatorLane(Shown):
+    model_config = examples(
+        {
+            "lane": "google",
+            "state": "paused",
+            "waiting": 412,
+            "in_flight": 0,
+            "connections": 0,
+            "delivered_total": 81203,
+            "deferred_total": 310,
+            "per_second": 12.5,
+            "ceiling": 14.0,
+            "rests_until": None,
+            "pinned": False,
+            "since": "2026-11-15T09:30:00.000Z",
+            "reason": "they have an outage",
+            "last_reply": "421 4.7.28 too many messages from this address",
+        }
+    )
+
     lane: str
     state: Annotated[str, described("`open`, `resting`, `blocked` or `paused`.")]
     waiting: int
@@ -80,6 +101,22 @@ class OperatorLane(Shown):
 
 
 class OperatorLimitChange(Shown):
+    model_config = examples(
+        {
+            "id": 71,
+            "at": "2026-11-15T09:30:00.000Z",
+            "lane": "google",
+            "address": "192.0.2.10",
+            "kind": "grew",
+            "what": "14 messages a second instead of 12.5: it had more mail, and nothing was refused",
+            "reply": None,
+            "message": None,
+            "until": None,
+            "per_second": 14.0,
+            "was_per_second": 12.5,
+        }
+    )
+
     id: int
     at: Annotated[Timestamp, read_from("change", "at")]
     lane: Annotated[str, read_from("change", "scope", "lane")]
@@ -100,7 +137,7 @@ class OperatorLimitChange(Shown):
 
 
 class OperatorLearnedLimits(Shown):
-    address: Annotated[str, read_from("scope", "ip")]
+    address: Annotated[str, Field(examples=["192.0.2.10"]), read_from("scope", "ip")]
     domain: Annotated[str | None, read_from("scope", "domain")]
     lines: Annotated[list[str], described("A description of the learned limits.")]
 
@@ -111,7 +148,7 @@ class OperatorLanes(Response):
 
 
 class OperatorLaneDetail(Response):
-    lane: str
+    lane: Annotated[str, _LANE]
     begins_at: Annotated[float, described("Messages per second before anything is learned.")]
     now: Annotated[OperatorLane | None, described("Null if it has no mail, no limit change and no pause.")]
     learned_limits: list[OperatorLearnedLimits]
@@ -119,10 +156,14 @@ class OperatorLaneDetail(Response):
 
 
 class PauseRequest(RequestModel):
+    model_config = examples({"reason": "they have an outage"})
+
     reason: Annotated[str, described("The reason, for the other operators.")] = ""
 
 
 class PinRequest(RequestModel):
+    model_config = examples({"per_second": 5})
+
     per_second: Annotated[
         float | None, described("Messages per second; null lets it learn again.", minimum=learned_limits.PER_SECOND_MIN)
     ]
@@ -130,8 +171,8 @@ class PinRequest(RequestModel):
 
 
 class LaneChanged(Response):
-    lane: Annotated[str, read_from("scope", "lane")]
-    state: Annotated[str, read_from("after", "state")]
+    lane: Annotated[str, _LANE, read_from("scope", "lane")]
+    state: Annotated[str, Field(examples=["paused"]), read_from("after", "state")]
 
 
 @router.get("/v1/operator/lanes")
@@ -189,11 +230,13 @@ async def operator_undo_limit_change(_: Operator, lanes: Lanes, number: LimitCha
 
 
 class OperatorShare(Shown):
-    name: str
+    model_config = examples({"name": "google", "id": None, "waiting": 412, "held": 0})
+
+    name: Annotated[str, described("The destination's lane, or the account's name.")]
     id: Annotated[
         Annotated[ids.AccountId, id_text(ids.ACCOUNT)] | None,
         read_from("account_id"),
-        described("The account's name."),
+        described("The account's id; null for a destination."),
     ]
     waiting: Annotated[int, described("Recipients that are not final, including held ones.")]
     held: int
@@ -206,6 +249,8 @@ class OperatorQueue(Response):
 
 
 class QueueChangeRequest(RequestModel):
+    model_config = examples({"change": "hold", "account": "acme", "dry_run": True})
+
     change: Annotated[QueueChange, described("What to do with the mail."), Field(strict=False)]
     message: str | None = None
     account: Annotated[str | None, described("The account's name or id.")] = None
@@ -216,6 +261,8 @@ class QueueChangeRequest(RequestModel):
 
 
 class QueueChanged(Response):
+    model_config = examples({"recipients": 412, "being_tried": 3, "is_done": False})
+
     recipients: Annotated[int, described("How many were changed, or would be.")]
     being_tried: Annotated[int, described("How many are being tried at this moment, and so are left out.")]
     is_done: bool

@@ -1,7 +1,7 @@
 """The operator's operations of messages: find one of any account, see why it waits, read it; and of postmaster mail."""
 
 import asyncio
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Path, Query, Request
@@ -10,6 +10,7 @@ from starlette.responses import Response as HttpResponse
 
 from posthouse.entrypoints.http.operation import Operations, Operator, model_response
 from posthouse.entrypoints.http.routes.message_detail import (
+    ATTEMPT_EXAMPLE,
     Attempt,
     MessageContent,
     MessageContentResponse,
@@ -22,6 +23,7 @@ from posthouse.entrypoints.http.shapes import (
     Shown,
     Timestamp,
     described,
+    examples,
     id_text,
     read_from,
 )
@@ -30,6 +32,7 @@ from posthouse.flows.operate.accounts import Accounts
 from posthouse.flows.operate.message_lookup import MessageLookup, explained
 from posthouse.flows.operate.monitor import Monitor, RecipientTimeline, StoredLimitChange, Timeline
 from posthouse.rules import ids
+from posthouse.rules.explanation import explain
 from posthouse.rules.message import MessageStatus, RecipientStatus, Source
 from posthouse.rules.refusal import Code, Refusal
 
@@ -49,7 +52,35 @@ BYTES_SHOWN_MAX: Final = 256 * 1024
 MailId = Annotated[str, Path(alias="id", description="The message's id.")]
 
 
+_GREYLISTED: Final = explain("deferred", 451, "4.7.1 Greylisted, try again in five minutes")
+_EXPLAINED: Final[dict[str, Any]] = {
+    "email": "ada@example.net",
+    "status": "deferred",
+    "now": "greylisted by mx1.example.net; next try at 2026-11-15 09:35:04 UTC",
+    "reason": _GREYLISTED.reason.value,
+    "cause": _GREYLISTED.cause,
+    "why": _GREYLISTED.headline,
+    "lane": None,
+    "what_to_do": _GREYLISTED.what_to_do,
+    "operator": None,
+    "next_at": "2026-11-15T09:35:04.000Z",
+    "final_at": None,
+    "attempts": [ATTEMPT_EXAMPLE],
+}
+_OF_ACCOUNT: Final[dict[str, Any]] = {
+    "id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+    "account_id": "ac_01k6wq3v5e7m8x9c0b2d4f6h80",
+    "account": "acme",
+    "status": "queued",
+    "source": "api",
+    "from": "Acme <hello@example.com>",
+    "created_at": "2026-11-15T09:30:00.000Z",
+}
+
+
 class FoundMessage(Shown):
+    model_config = examples({**_OF_ACCOUNT, "to": ["ada@example.net"], "recipient_count": 1})
+
     id: Annotated[ids.MessageId, id_text(ids.MESSAGE)]
     account_id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
     account: Annotated[str, described("The account's name.")]
@@ -69,6 +100,8 @@ class FoundMessages(Response):
 
 
 class ExplainedRecipient(Shown):
+    model_config = examples(_EXPLAINED)
+
     email: str
     status: RecipientStatus
     now: Annotated[str | None, described("What it waits for, in a few words; null once its result is final.")]
@@ -84,6 +117,16 @@ class ExplainedRecipient(Shown):
 
 
 class ExplainedMessage(Response):
+    model_config = examples(
+        {
+            **_OF_ACCOUNT,
+            "suspended_reason": None,
+            "accepted_request_id": "rq_01k6wq3v5e7m8x9c0b2d4f6h80",
+            "recipients": [_EXPLAINED],
+            "is_shortened": False,
+        }
+    )
+
     id: Annotated[ids.MessageId, id_text(ids.MESSAGE)]
     account_id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
     account: Annotated[str, read_from("account_name"), described("The account's name.")]
@@ -140,6 +183,18 @@ def _recipient(
 
 
 class PostmasterMessage(Shown):
+    model_config = examples(
+        {
+            "id": "in_01k6wq3v5e7m8x9c0b2d4f6h80",
+            "at": "2026-11-15T09:30:00.000Z",
+            "recipient": "abuse@mail.example.com",
+            "sender": "grace@example.net",
+            "peer": "192.0.2.7",
+            "subject": "Unwanted mail",
+            "bytes": 2310,
+        }
+    )
+
     id: Annotated[UUID, id_text(ids.POSTMASTER_MESSAGE)]
     at: Timestamp
     recipient: str
@@ -155,7 +210,9 @@ class OperatorPostmasterMail(Response):
 
 class OperatorPostmasterMessage(Response):
     message: PostmasterMessage
-    source: Annotated[str, described("Its first 256 KiB, as received.")]
+    source: Annotated[
+        str, described("Its first 256 KiB, as received.", examples=["Subject: Unwanted mail\r\n\r\nStop."])
+    ]
     is_shortened: bool
 
 

@@ -11,6 +11,8 @@ router = Operations("Operation")
 
 
 class HealthResponse(Response):
+    model_config = examples({"status": "ok"})
+
     status: str
 
 

@@ -189,8 +189,8 @@ class SessionEntry(Shown):
     id: Annotated[ids.SessionId, id_text(ids.SESSION)]
     created_at: Timestamp
     expires_at: Timestamp
-    address: Annotated[str, described("Where the login came from."), read_from("peer")]
-    user_agent: Annotated[str, described("The `User-Agent` of the login.")]
+    address: Annotated[str, described("Where the login came from.", examples=["192.0.2.7"]), read_from("peer")]
+    user_agent: Annotated[str, described("The `User-Agent` of the login.", examples=["Mozilla/5.0"])]
     current: Annotated[bool, described("Whether this request's token belongs to it.")]
 
 

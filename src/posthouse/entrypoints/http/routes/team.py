@@ -166,12 +166,16 @@ class InvitationCreatedResponse(Response):
 
 class JoinedAccount(Shown):
     id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
-    name: Annotated[str, read_from("shown_name")]
+    name: Annotated[str, Field(examples=["Acme"]), read_from("shown_name")]
 
 
 class InvitationAcceptedResponse(Response):
     account: JoinedAccount
-    email: Annotated[str, described("Log in with this address and the given password."), read_from("member", "email")]
+    email: Annotated[
+        str,
+        described("Log in with this address and the given password.", examples=["grace@example.com"]),
+        read_from("member", "email"),
+    ]
     role: Annotated[Role, read_from("member", "role")]
 
 

@@ -111,6 +111,26 @@ class PreviewRequest(TemplateParts):
     ] = None
 
 
+_TEMPLATE: Final[dict[str, Any]] = {
+    "alias": "welcome",
+    "name": "Welcome",
+    "published_version": 1,
+    "latest_version": 1,
+    "created_at": "2026-11-15T09:30:00.000Z",
+    "updated_at": "2026-11-15T09:30:00.000Z",
+}
+_VARIABLE: Final[dict[str, Any]] = {"name": "name", "parts": ["subject"]}
+_VERSION: Final[dict[str, Any]] = {
+    "version": 1,
+    "subject": "Welcome, {{name}}",
+    "text": "Good morning.",
+    "html": None,
+    "variables": [_VARIABLE],
+    "author": "ada@example.com",
+    "created_at": "2026-11-15T09:30:00.000Z",
+}
+
+
 class TemplateVariable(Shown):
     name: str
     parts: Annotated[list[str], described("Where it is used: `subject`, `text`, `html`.")]
@@ -128,6 +148,8 @@ class TemplateVersion(Shown):
 
 
 class Template(Shown):
+    model_config = examples(_TEMPLATE)
+
     alias: str
     name: str
     published_version: int | None
@@ -137,6 +159,8 @@ class Template(Shown):
 
 
 class TemplateWithVersions(Template):
+    model_config = examples({**_TEMPLATE, "versions": [_VERSION]})
+
     versions: Annotated[list[TemplateVersion], described("The newest 20, newest first.")]
 
 
@@ -159,6 +183,10 @@ class TemplateListResponse(Response):
 
 
 class PreviewResponse(Response):
+    model_config = examples(
+        {"subject": "Welcome, Ada", "text": "Good morning.", "html": None, "variables": [_VARIABLE], "missing": []}
+    )
+
     subject: str | None
     text: str | None
     html: str | None
