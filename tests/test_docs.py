@@ -8,13 +8,17 @@ import tomllib
 from collections.abc import Iterator
 from pathlib import Path
 
+import jsonschema_rs
 import pytest
 
 from posthouse.config.settings import Settings
 from posthouse.entrypoints.refusals import REPLIES
 from posthouse.rules import limits
+from posthouse.rules.delivery_reason import DeliveryReason
+from posthouse.rules.endpoint import FurtherType
+from posthouse.rules.event import EventType
 from posthouse.rules.message import RecipientStatus
-from tools import draw_diagrams, mutations, reference_pages, write_reference
+from tools import api_pages, draw_diagrams, mutations, reference_pages, write_reference
 
 ROOT = Path(__file__).parent.parent
 PAGES = sorted([ROOT / "README.md", ROOT / "CONTRIBUTING.md", *(ROOT / "docs").rglob("*.md")])
@@ -23,6 +27,28 @@ _packages = "cli|compose|config|dev|entrypoints|flows|mail|rules|store|wire"
 _module = re.compile(rf"`((?:{_packages})/(?!\S*test_)[\w/]+?)(?:\.py)?`")
 _symbol = re.compile(r"`([a-z_]+(?:\.[a-z_]+)*):([A-Za-z_][\w.]*)`")
 _error_row = re.compile(r"^\| \[`(\w+)`\]\(#\1\) \| (\d{3}) \| (\d{3}) ([\d.]+) \|", re.MULTILINE)
+_shell = re.compile(r"^ *```sh\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
+# What macOS and the BSDs don't have: options, by program, and whole programs.
+_gnu_options = {
+    "base64": r"-w|--wrap",
+    "cp": r"-t|--parents",
+    "date": r"-d|--date|-I|\S*%N",
+    "echo": r"-e",
+    "find": r"-printf",
+    "grep": r"-\w*P",
+    "readlink": r"-[fe]",
+    "sed": r"-i(?![.\w])|-r|-\w*z",
+    "sort": r"-\w*V",
+    "stat": r"-c|--format",
+    "xargs": r"-\w*[rd]",
+}
+_gnu_programs = "nproc|numfmt|realpath|setsid|sha256sum|shuf|tac|timeout"
+_gnu = re.compile(
+    "|".join(
+        [rf"\b(?:{_gnu_programs}) "]
+        + [rf"\b{program} (?:[^|;&)\n]* )?[\"']?(?:{options})" for program, options in _gnu_options.items()]
+    )
+)
 READ_THE_CODE = ROOT / "docs/internals/read-the-code.md"
 
 
@@ -74,9 +100,17 @@ def test_the_glossary_is_that_of_the_tables() -> None:
     assert final == {status.value for status in RecipientStatus} - {"queued", "deferred"}
 
 
-def test_every_decision_is_in_the_index() -> None:
-    index = (ROOT / "docs/index.md").read_text()
-    assert [page.name for page in sorted((ROOT / "docs/decisions").glob("*.md")) if page.name not in index] == []
+def test_every_decision_is_in_the_index_with_its_title() -> None:
+    index = (ROOT / "docs/decisions/index.md").read_text()
+    for page in sorted((ROOT / "docs/decisions").glob("0*.md")):
+        title = page.read_text().partition("\n")[0].removeprefix("# ")
+        assert index.count(f"- [{title}]({page.name})") == 1, page.name
+
+
+@pytest.mark.parametrize("page", sorted((ROOT / "docs/decisions").glob("0*.md")), ids=_name)
+def test_a_decision_has_its_number_a_title_and_a_status(page: Path) -> None:
+    number = page.name.partition("-")[0]
+    assert re.match(rf"# {number} \w.*\n\nStatus: (accepted|superseded)[.; ]", page.read_text().replace("`", ""))
 
 
 def test_the_page_of_errors_has_every_code_with_cause_and_fix() -> None:
@@ -95,11 +129,47 @@ def test_the_page_of_limits_names_existing_limits_with_their_values() -> None:
     assert "| Time that a key is remembered | 1 day |" in page
 
 
-def test_the_page_of_the_api_has_every_operation_and_object() -> None:
-    page, document = reference_pages.api(), json.loads(reference_pages.OPENAPI.read_text())
-    operations = [f"### {method.upper()} {path} " for path, found in document["paths"].items() for method in found]
-    objects = [f"### {name} {{#object-{name.lower()}}}" for name in document["components"]["schemas"]]
-    assert [line for line in (*operations, *objects) if line not in page] == []
+OPERATIONS = [operation for family in api_pages.families().values() for operation in family]
+
+
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+def test_the_page_of_an_operation_has_a_request_and_an_answer_that_its_schema_allows(
+    operation: api_pages.Operation,
+) -> None:
+    for schema in filter(None, (operation.body_schema, operation.answer_schema)):
+        given = api_pages.example(schema)
+        validator = jsonschema_rs.Draft202012Validator({**schema, "components": api_pages.document()["components"]})
+        assert [error.message for error in validator.iter_errors(given)] == []
+    page = operation.page
+    assert f"`{operation.method} {operation.path}`" in page
+    assert page.count("## Request") == page.count("## Response") == page.count("## Errors") == 1
+
+
+def test_the_page_of_reasons_explains_each() -> None:
+    page = reference_pages.reasons()
+    assert [reason for reason in DeliveryReason if page.count(f"\n`{reason}`: ") != 1] == []
+
+
+def test_most_operations_have_guarantees() -> None:
+    assert sum("## Guarantees" in operation.page for operation in OPERATIONS) > 100
+
+
+def test_the_page_of_events_has_a_body_of_each_type_that_its_schema_allows() -> None:
+    bodies = api_pages.event_bodies()
+    assert set(bodies) == {*EventType, *FurtherType}
+    components = api_pages.document()["components"]
+    schema = {**components["schemas"]["ListedEvent"], "components": components}
+    known = set(components["schemas"]["ListedEventData"]["properties"])
+    for kind, body in bodies.items():
+        event = json.loads(body)
+        assert jsonschema_rs.Draft202012Validator(schema).is_valid(event), kind
+        assert (event["type"], set(event["data"]) - known) == (kind, set())
+
+
+def test_links_between_runbooks_use_their_titles() -> None:
+    for page in sorted((ROOT / "docs/runbooks").glob("*.md")):
+        for title, name in re.findall(r"\[([^\]]+)\]\(([\w-]+\.md)\)", page.read_text()):
+            assert (page.parent / name).read_text().startswith(f"# {title}\n"), (page.name, title)
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)
@@ -120,6 +190,26 @@ def test_the_site_names_every_page_once() -> None:
 def test_pages_are_in_plain_words(page: Path) -> None:
     prose = re.sub(r"`[^`]*`", "", page.read_text())
     assert re.findall(r"\b(?:whoever|nobody|told|somebody|everyone|everybody)\b", prose, re.IGNORECASE) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_shell_blocks_use_nothing_that_only_gnu_has(page: Path) -> None:
+    lines = "".join(_shell.findall(page.read_text())).splitlines()
+    assert [line for line in lines if not line.startswith("sudo ") and _gnu.search(line)] == []
+
+
+def test_gnu_options_are_recognised() -> None:
+    refused = [
+        "sed -i 's|a|b|' f",
+        'date -u -d "+1 hour"',
+        "x | base64 -w 0",
+        "grep -oP a f",
+        "readlink -f .",
+        "nproc ",
+    ]
+    assert [line for line in refused if not _gnu.search(line)] == []
+    portable = ["sed -i.old 's|a|b|' f", "sed -n p f", "date -u +%FT%TZ", "base64 -d f", "grep -o 'P' f", "sort -u f"]
+    assert [line for line in portable if _gnu.search(line)] == []
 
 
 def test_the_pages_of_settings_commands_and_metrics_are_those_of_the_code() -> None:

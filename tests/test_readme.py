@@ -44,7 +44,6 @@ DEV, DEV_READY = ".venv/bin/posthouse dev $DEV", "Ctrl-C stops everything"
 SERVES = {
     "uvx --from '.[dev]' posthouse dev": (DEV, DEV_READY),
     "posthouse dev": (DEV, DEV_READY),
-    "posthouse run": ("posthouse run", "Uvicorn running on"),
 }
 # These check DNS records that are not published.
 FAILS = ("posthouse domain verify demo shop.example", "posthouse domain verify demo news.example")
@@ -308,21 +307,16 @@ async def test_the_tutorial_works_as_written(started: tuple[Clone, str]) -> None
     assert '"status":"queued"' in seen
 
 
-def test_the_page_on_operation_works_as_written(new_database: Callable[[], str]) -> None:
-    with cloned() as clone:
-        settings = {"POSTHOUSE_DATABASE__URL": new_database(), **NO_MAIL_SERVER}
-        seen = clone.follow(ROOT / HOWTO / "operate.md", settings)
-        assert (clone.directory / "posthouse.toml").stat().st_mode & 0o777 == 0o600
-        path = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
-        of_addresses = clone.follow(ROOT / HOWTO / "addresses-and-pools.md", settings | path)
-    assert "mta8.example.com" in of_addresses
-    assert "FAIL" not in seen
-    assert "stored secrets can be opened" in seen
-    assert "acme has 10000 credits available." in seen
-    assert '"status":"ok"' in seen
-    assert "to bounced@simulator.invalid: " in seen
-    assert "oldest due" in seen
-    assert seen.count("is revoked") == 2
+def test_the_pages_on_operation_work_as_written(started: tuple[Clone, str]) -> None:
+    clone, path = started[0], {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
+    of_accounts = clone.follow(ROOT / HOWTO / "accounts.md", path)
+    assert "acme has 10000 credits available." in of_accounts
+    assert of_accounts.count("is revoked") == 2
+    of_queue = clone.follow(ROOT / HOWTO / "queue.md", path)
+    assert "to bounced@simulator.invalid: " in of_queue
+    assert "oldest due" in of_queue
+    assert "their outage" in of_queue
+    assert "service time" in clone.follow(ROOT / HOWTO / "retention.md", path).lower()
 
 
 @pytest.mark.parametrize("page", ["django", "flask"])
@@ -357,11 +351,16 @@ def test_the_page_on_node_works_as_written_over_http(started: tuple[Clone, str])
     assert re.fullmatch(r"em_[a-z0-9]+ queued\n", done.stdout), done.stderr
 
 
-def test_the_page_on_a_first_server_works_as_written(new_database: Callable[[], str]) -> None:
+def test_the_pages_on_a_first_server_and_its_addresses_work_as_written(new_database: Callable[[], str]) -> None:
     with cloned() as clone:
         path = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
         settings = {"POSTHOUSE_DATABASE__URL": new_database(), **NO_MAIL_SERVER, **path}
         seen = clone.follow(ROOT / HOWTO / "first-server.md", settings)
+        assert (clone.directory / "posthouse.toml").stat().st_mode & 0o777 == 0o600
+        of_addresses = clone.follow(ROOT / HOWTO / "addresses-and-pools.md", settings)
+    assert "mta8.example.com" in of_addresses
+    assert "FAIL" not in seen
+    assert "stored secrets can be opened" in seen
     assert "_posthouse.example.com" in seen
     assert "._domainkey.example.com" in seen
     assert "ph_live_" in seen
@@ -389,6 +388,7 @@ def test_every_page_with_commands_is_followed_here() -> None:
         *(
             str(HOWTO / f"{name}.md")
             for name in (
+                "accounts",
                 "addresses-and-pools",
                 "dashboard",
                 "endpoints",
@@ -397,8 +397,9 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "forget",
                 "keys-for-programs",
                 "metadata",
-                "operate",
+                "queue",
                 "receive-webhooks",
+                "retention",
                 "send-again",
                 "send-later",
                 "send-mail",
@@ -423,8 +424,9 @@ def _demo(clone: Clone) -> dict[str, str]:
 def _program(page: Path, language: str, demo: Mapping[str, str]) -> str:
     """The page's blocks of that language, for the running service instead of the page's server."""
     blocks = re.findall(rf"^```{language}\n(.*?)^```$", page.read_text(), re.DOTALL | re.MULTILINE)
-    text = BLOCK_END.join(blocks).replace("https://mail.example.com", demo["DEMO_URL"])
-    text = text.replace("mail.example.com", "127.0.0.1").replace("587", demo["DEMO_SMTP_URL"].rpartition(":")[2])
+    smtp_port = demo["DEMO_SMTP_URL"].rpartition(":")[2]
+    text = re.sub(r"\b587\b", smtp_port, BLOCK_END.join(blocks))  # first: the other ports may contain 587
+    text = text.replace("https://mail.example.com", demo["DEMO_URL"]).replace("mail.example.com", "127.0.0.1")
     return text.replace("example.com", demo["DEMO_FROM"].partition("@")[2])
 
 

@@ -1,20 +1,11 @@
-"""Reference pages of the site that are made from what the service declares: the API, and its limits."""
+"""Pages of the documentation site that are made from the rules: limits, and what each reason means."""
 
-import json
-from collections.abc import Iterator, Mapping
-from pathlib import Path
-from typing import Any, Final
+from collections.abc import Mapping
+from typing import Final
 
 from posthouse.rules import limits as numbers
-from tools.write_openapi import resolved
-
-OPENAPI: Final = Path(__file__).parents[1] / "docs" / "reference" / "openapi.json"
-CREDENTIALS: Final = {
-    "smtpCredential": "SMTP username and password",
-    "apiKey": "API key",
-    "dashboard": "token of a login",
-}
-SCHEMA: Final = "#/components/schemas/"
+from posthouse.rules.delivery_reason import DeliveryReason
+from posthouse.rules.explanation import Cause, explain_reason
 
 # Constants of rules/limits.py that a customer can meet, with their unit.
 LIMITS: Final[Mapping[str, Mapping[str, tuple[str, str]]]] = {
@@ -90,6 +81,32 @@ def limits() -> str:
     return "\n".join([*lines, ""])
 
 
+_CAUSES: Final[Mapping[Cause | None, str]] = {
+    Cause.RECIPIENT: "The recipient",
+    Cause.SENDER: "The sender",
+    Cause.CONTENT: "The content",
+    Cause.PROVIDER: "The recipient's mailbox provider",
+    Cause.SERVICE: "This service",
+    None: "Nothing is wrong",
+}
+
+
+def reasons() -> str:
+    lines = [
+        "# Why mail waits, bounces or fails",
+        "",
+        "A message's timeline names the `reason` of each result, with this explanation; so do events for",
+        "[endpoints](../howto/endpoints.md), and the counts of `GET /v1/reasons`. They are grouped by who causes them.",
+    ]
+    explained = [explain_reason(reason) for reason in DeliveryReason]
+    for cause, title in _CAUSES.items():
+        lines += ["", f"## {title}"]
+        for each in (found for found in explained if found.cause is cause):
+            heading = each.reason.replace("_", " ").capitalize()
+            lines += ["", f"### {heading}", "", f"`{each.reason}`: {each.headline} *What to do:* {each.what_to_do}"]
+    return "\n".join([*lines, ""])
+
+
 def _amount(value: float | tuple[int, ...], unit: str) -> str:
     if isinstance(value, tuple):
         return ", ".join(f"{day:,}" for day in value)
@@ -102,91 +119,3 @@ def _amount(value: float | tuple[int, ...], unit: str) -> str:
             count = int(value // size)
             return f"{count:,} {name.removesuffix('s') if count == 1 else name}"
     return f"{value:,} {unit}".strip()
-
-
-def api() -> str:
-    document = json.loads(OPENAPI.read_text(encoding="utf-8"))
-    return "\n".join(_api(document)) + "\n"
-
-
-def _api(document: Mapping[str, Any]) -> Iterator[str]:
-    yield "# API"
-    yield ""
-    yield (
-        f"Version {document['info']['version']}, made from [openapi.json](openapi.json). A running service shows the "
-        "same at `/docs`, where every request can be tried. What applies beyond the shape of requests is in the "
-        "[rules](rules.md), and what each error means in [errors](errors.md)."
-    )
-    yield ""
-    yield "![The same document at /docs of a running service](../assets/screenshots/docs.png)"
-    yield ""
-    yield document["info"]["description"].partition("\n| Limit")[0].strip()
-    operations: dict[str, list[tuple[str, str, Mapping[str, Any]]]] = {}
-    for path, methods in document["paths"].items():
-        for method, operation in methods.items():
-            operations.setdefault(operation["tags"][0], []).append((method.upper(), path, operation))
-    for tag, found in operations.items():
-        yield from ("", f"## {tag}")
-        for method, path, operation in found:
-            yield from _operation(method, path, operation)
-    yield from ("", "## Objects")
-    for name, schema in document["components"]["schemas"].items():
-        yield from _schema(name, schema)
-
-
-def _operation(method: str, path: str, operation: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("", f"### {method} {path} {{#{operation['operationId'].lower()}}}", "", f"{operation['summary']}.")
-    if text := operation.get("description"):
-        yield from ("", text)
-    accepted = [CREDENTIALS[name] for choice in operation.get("security", []) for name in choice]
-    yield from ("", f"Credential: {', or '.join(accepted) if accepted else 'none'}.")
-    if parameters := operation.get("parameters"):
-        yield from ("", "| Parameter | In | Type | Meaning |", "|---|---|---|---|")
-        for parameter in map(resolved, parameters):
-            required = ", required" if parameter.get("required") and parameter["in"] != "path" else ""
-            schema = parameter["schema"]
-            meaning = _cell(parameter.get("description") or schema.get("description", ""))
-            yield f"| `{parameter['name']}` | {parameter['in']}{required} | {_type(schema)} | {meaning} |"
-    for kind, content in operation.get("requestBody", {}).get("content", {}).items():
-        yield from ("", f"Request body, `{kind}`: {_type(content.get('schema', {}))}.")
-    yield from ("", "| Status | Meaning | Body |", "|---|---|---|")
-    for status, declared in operation["responses"].items():
-        response = resolved(declared)
-        bodies = ", ".join(_type(content.get("schema", {})) for content in response.get("content", {}).values())
-        yield f"| {status} | {_cell(response['description'])} | {bodies} |"
-
-
-def _schema(name: str, schema: Mapping[str, Any]) -> Iterator[str]:
-    yield from ("", f"### {name} {{#object-{name.lower()}}}")
-    if text := schema.get("description"):
-        yield from ("", text.strip())
-    if "enum" in schema:
-        yield from ("", ", ".join(f"`{value}`" for value in schema["enum"]))
-    if not (properties := schema.get("properties")):
-        return
-    required = schema.get("required", [])
-    yield from ("", "| Field | Type | Meaning |", "|---|---|---|")
-    for field, inner in properties.items():
-        mark = "" if field in required else " (optional)"
-        yield f"| `{field}`{mark} | {_type(inner)} | {_cell(inner.get('description', ''))} |"
-
-
-def _type(schema: Mapping[str, Any]) -> str:
-    if reference := schema.get("$ref"):
-        name = reference.removeprefix(SCHEMA)
-        return f"[{name}](#object-{name.lower()})"
-    if choices := schema.get("anyOf"):
-        return " or ".join(dict.fromkeys(_type(choice) for choice in choices))
-    if "const" in schema:
-        return f"`{json.dumps(schema['const'])}`"
-    if values := schema.get("enum"):
-        return ", ".join(f"`{value}`" for value in values)
-    if schema.get("type") == "array":
-        return f"list of {_type(schema.get('items', {}))}"
-    if schema.get("type") == "object" and isinstance(inner := schema.get("additionalProperties"), dict):
-        return f"object of {_type(inner)}"
-    return str(schema.get("type", "any"))
-
-
-def _cell(text: str) -> str:
-    return " ".join(text.replace("|", "\\|").split())

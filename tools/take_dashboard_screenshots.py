@@ -32,6 +32,7 @@ from tests.support.eventually import eventually
 from tests.support.fresh_database import fresh_database, open_database
 from tests.support.service import PASSWORD, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
+from tests.support.webhook_flow import certificates
 from tools.take_screenshots import MESSAGES, ROOT, TAKEN
 
 FINAL_SECONDS_MAX: Final = 300.0
@@ -45,7 +46,7 @@ SERVERS: Final = {
     "careful.example": ("mx.careful.example", "127.0.0.2"),
 }
 BEHAVIOURS: Final = ("customer",) * 40 + ("550-rcpt", "greylist", "customer", "552-dot")
-CAREFUL: Final = "greylist"
+CAREFUL: Final = "greylist--starttls"
 COLOURS: Final = 128
 MOVED: Final = (
     "UPDATE usage_days SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
@@ -178,7 +179,7 @@ async def take_all(setup: Setup) -> None:
 async def run(database_url: str, directory: Path) -> None:
     async with (
         run_dashboard_service(database_url, directory, DELIVERY__RETRY_MINUTES="[0.03, 0.06, 0.1]") as dashboard,
-        SmtpReceiver(CAREFUL, host="127.0.0.2", port=dashboard.processes.receiver.port),
+        SmtpReceiver(CAREFUL, host="127.0.0.2", port=dashboard.processes.receiver.port, certificates=certificates()),
         open_database(database_url) as database,
         running_browser() as browser,
     ):

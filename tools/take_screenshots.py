@@ -107,7 +107,6 @@ def main() -> None:
             message_link = re.search(r"http://\S+", opened.stdout)
             assert message_link, opened.stdout
             take(browser, message_link.group(), "captured-message.png", 700)
-            take(browser, f"{demo['DEMO_URL']}/docs", "docs.png", 1300)
 
 
 if __name__ == "__main__":

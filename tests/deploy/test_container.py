@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from posthouse.cli.service import ServicePart
+from posthouse.rules import limits
 from tests.deploy.files import (
     DEPLOY,
     FILE_SUFFIX,
@@ -85,6 +86,11 @@ def test_compose_parts_have_the_same_settings() -> None:
     }
     assert own == {name: certificate if name in ("submission", "inbound") else set() for name in parts}
     assert "POSTHOUSE_INBOUND__RETURN_PATH_DOMAIN" in settings, "delivery and inbound agree on it"
+
+
+def test_compose_waits_as_long_as_a_process_may_take_to_stop() -> None:
+    waits = {service["stop_grace_period"] for service in _parts(_compose()).values()}
+    assert waits == {f"{limits.STOP_SECONDS_MAX}s"}
 
 
 def test_compose_parts_have_no_privileges() -> None:

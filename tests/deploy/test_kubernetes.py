@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from posthouse.cli.service import ServicePart
+from posthouse.rules import limits
 from posthouse.rules.public_address import ALLOCATED_6, FORBIDDEN, FORBIDDEN_6
 from tests.deploy.files import (
     DEPLOY,
@@ -60,6 +61,14 @@ def test_each_part_has_a_deployment_and_a_disruption_budget() -> None:
         assert spec["template"]["metadata"]["labels"] == spec["selector"]["matchLabels"] == _labels(part)
         assert budgets[part]["spec"]["selector"]["matchLabels"] == _labels(part)
         assert _pod(deployments[part])["containers"][0]["args"] == ["run", part]
+
+
+def test_kubernetes_waits_as_long_as_a_part_may_take_to_stop_and_the_proxy_to_notice() -> None:
+    stop = limits.STOP_SECONDS_MAX
+    for part, deployment in _resources("Deployment").items():
+        (container,) = _pod(deployment)["containers"]
+        first = int(container["lifecycle"]["preStop"]["exec"]["command"][1]) if "lifecycle" in container else 0
+        assert stop + first <= _pod(deployment)["terminationGracePeriodSeconds"] <= stop + 5, part
 
 
 def test_pods_have_no_privileges_and_a_read_only_root() -> None:

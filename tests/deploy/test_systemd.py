@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from posthouse.rules import limits
 from tests.deploy.files import DEPLOY
 from tests.support.eventually import eventually
 from tests.support.server_process import ServerProcess, environment
@@ -67,12 +68,17 @@ async def test_the_service_makes_only_system_calls_that_the_units_allow(database
             await _until_tried(tenant, (await tenant.accepts(body))["id"])
         await service.close()
         os.kill(_child(server.running.pid), signal.SIGTERM)
-        assert await asyncio.to_thread(server.running.wait, 40) == 0, server.said()
+        assert await asyncio.to_thread(server.running.wait, limits.STOP_SECONDS_MAX) == 0, server.said()
     finally:
         server.kill()
     used = set(re.findall(r"^\d+ +(\w+)\(", trace.read_text(errors="replace"), re.MULTILINE))
     assert len(used) > 50
     assert used - _allowed(UNITS[0].read_text()) == set()
+
+
+def test_systemd_waits_as_long_as_a_process_may_take_to_stop() -> None:
+    waits = [re.findall(r"^TimeoutStopSec=(\d+)$", unit.read_text(), re.MULTILINE) for unit in UNITS]
+    assert waits == [[str(limits.STOP_SECONDS_MAX)]] * 2
 
 
 def _traced(server: ServerProcess, trace: Path) -> "subprocess.Popen[bytes]":

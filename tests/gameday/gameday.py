@@ -342,8 +342,8 @@ async def run(
 
 def _runbook(alert: str) -> str:
     rules = [rule for group in documents(DIRECTORY / "alerts.yaml")[0]["groups"] for rule in group["rules"]]
-    path: str = next(rule["annotations"]["runbook"] for rule in rules if rule["alert"] == alert)
-    return path
+    address: str = next(rule["annotations"]["runbook_url"] for rule in rules if rule["alert"] == alert)
+    return f"docs/runbooks/{address.rpartition('/')[2]}.md"
 
 
 def story(report: dict[str, Any]) -> str:

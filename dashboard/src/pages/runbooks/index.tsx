@@ -14,10 +14,13 @@ const BOOKS: ReadonlyMap<string, readonly Block[]> = new Map(
 
 const titleOf = (blocks: readonly Block[]): string => blocks[0]?.parts.map((part) => part.text).join('') ?? ''
 
+const INDEX = BOOKS.get('index') ?? []
+
 export default function RunbooksPage() {
   const name = useParam('name')
-  const blocks = BOOKS.get(name)
-  const title = blocks === undefined ? text.title : titleOf(blocks)
+  const found = BOOKS.get(name)
+  const blocks = found ?? INDEX
+  const title = titleOf(blocks)
   useEffect(() => {
     document.title = `${title} · ${shell.service}`
   }, [title])
@@ -25,18 +28,11 @@ export default function RunbooksPage() {
     <Container component="main" size="md" py="xl">
       <Stack>
         <Title order={1} size="h2" className={classes.break ?? ''}>{title}</Title>
-        {blocks === undefined ? <Index isUnknown={name !== ''} /> : <><Blocks blocks={blocks.slice(1)} /><Text size="sm"><To name="">{text.all}</To></Text></>}
+        {found === undefined && name !== '' && <Text>{text.unknown}</Text>}
+        <Blocks blocks={blocks.slice(1)} />
+        {blocks !== INDEX && <Text size="sm"><To name="">{text.all}</To></Text>}
       </Stack>
     </Container>
-  )
-}
-
-function Index({ isUnknown }: { readonly isUnknown: boolean }) {
-  return (
-    <>
-      <Text>{isUnknown ? text.unknown : text.about}</Text>
-      <List>{[...BOOKS].map(([name, blocks]) => <List.Item key={name}><To name={name}>{titleOf(blocks)}</To></List.Item>)}</List>
-    </>
   )
 }
 
