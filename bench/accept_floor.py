@@ -40,7 +40,6 @@ _REQUEST: Final = RequestId(UUID(int=4))
 _KEY: Final = IdempotencyKey(_ACCOUNT, _CREDENTIAL, "the key")
 _NOW: Final = datetime(2000, 1, 1, tzinfo=UTC)
 _MIME_MARK: Final = b"the message"
-_ENTRY_NUMBER: Final = "the place in the batch"
 _DOMAIN: Final = "shop500.example"
 
 WAL_KB: Final = "WAL KB"
@@ -91,7 +90,6 @@ def script(batch: int, now: datetime) -> str:
     recall = ([_ACCOUNT], [_CREDENTIAL], [_KEY.text])
     spending = Spending(_ACCOUNT, 1, _NOW, _NOW, _NOW.date(), 1_000, 0, _NOW.date(), _NOW.date(), 1)
     write, *arguments = acceptance.write_call([_entry()], [spending], _NOW, _NOW)
-    arguments[acceptance.WRITE.names.index("entry_numbers")] = [_ENTRY_NUMBER]
     marks = _marks(batch, ids.lowest_id(now).hex[:12] + "70")
     statements = (
         _filled(acceptance.LOCK, lock, marks, batch),
@@ -131,7 +129,7 @@ def _entry() -> PreparedMessage:
         subject=message.SUBJECT,
         tags=(),
         template=None,
-        recipients=draft.recipients,
+        recipients=[*draft.recipients],
         credits=1,
         mime=_MIME_MARK,
     )
@@ -151,7 +149,6 @@ def _marks(batch: int, id_prefix: str) -> Mapping[object, str]:
         _CREDENTIAL: f"('{CREDENTIAL_PREFIX}' || {account})::uuid",
         _MESSAGE: f"('{id_prefix}' || {number}::text)::uuid",
         _REQUEST: f"('{id_prefix}' || {number}::text)::uuid",
-        _ENTRY_NUMBER: "1" if batch == 1 else "i + 1",
         _NOW: "now()",
         _NOW.date(): "current_date",
         # In the text that PostgreSQL reads fastest; the value is pgbench's to send.
@@ -163,7 +160,7 @@ def _filled(statement: str, arguments: Sequence[object], marks: Mapping[object, 
     def fill(found: re.Match[str]) -> str:
         argument = arguments[int(found[1]) - 1]
         kind = found[2]
-        if not isinstance(argument, list):
+        if not isinstance(argument, Sequence) or isinstance(argument, str | bytes):
             return _scalar(argument, kind + (found[3] or ""), marks)
         (element,) = argument
         value = _scalar(element, kind, marks)
@@ -177,18 +174,23 @@ def _filled(statement: str, arguments: Sequence[object], marks: Mapping[object, 
 
 
 def _scalar(value: object, kind: str, marks: Mapping[object, str]) -> str:
-    if value in marks:
-        return marks[value]
+    cast = f"::{kind}" if kind else ""
     match value:
+        case list():  # the recipients, whose rows have no type by themselves
+            return f"ARRAY[{', '.join(_scalar(element, '', marks) for element in value)}]::accepted_recipient[]"
+        case tuple():
+            return f"ROW({', '.join(_scalar(field, '', marks) for field in value)}){cast}"
+        case _ if value in marks:
+            return marks[value]
         case None:
-            return f"NULL::{kind}"
+            return f"NULL{cast}"
         case bytes():
-            return f"'\\x{value.hex()}'::{kind}"
+            return f"'\\x{value.hex()}'{cast}"
         case datetime():  # only the end of an idempotency key's life is neither marked nor stored as it is
             return f"now() + interval '{int((value - _NOW).total_seconds())} seconds'"
         case int() | str():
             quoted = str(value).replace("'", "''")
-            return f"'{quoted}'::{kind}"
+            return f"'{quoted}'{cast}"
         case _:
             raise TypeError(f"no SQL for {value!r}")
 

@@ -37,7 +37,7 @@ _WRITE: Final = re.compile(r"(?:UPDATE|DELETE FROM) (?:ONLY )?(?P<table>\w+)", r
 # The same value for all rows: the table is not rewritten.
 _FIXED: Final = re.compile(r"DEFAULT (?:'[^']*'|-?[\d.]+|true|false|null|now\(\)|current_\w+)", re.IGNORECASE)
 _CONTRACTS: Final = re.compile(
-    r"\bDROP (?:COLUMN|TABLE|VIEW)|\bRENAME\b|\bALTER (?:COLUMN )?\w+ (?:SET DATA )?TYPE\b|\bSET NOT NULL\b",
+    r"\bDROP (?:COLUMN|TABLE|TYPE|VIEW)|\bRENAME\b|\bALTER (?:COLUMN )?\w+ (?:SET DATA )?TYPE\b|\bSET NOT NULL\b",
     re.IGNORECASE,
 )
 _CONSTRAINT: Final = re.compile(
@@ -80,6 +80,8 @@ def _of_statement(statement: str, new: set[str]) -> Iterator[str]:
     index, write, alter = _INDEX.match(statement), _WRITE.match(statement), _ALTER.match(statement)
     if index and index["table"] in LARGE - new and not index["concurrently"]:
         yield "an index of a large table is made CONCURRENTLY, with create_indexes"
+    if re.match(r"ALTER TYPE\b", statement, re.IGNORECASE):
+        yield "the version before passes rows of this type: another shape is a new type"
     if write and write["table"] in LARGE - new:
         yield "rows of a large table are changed in batches by maintenance, not by a migration"
     if alter and alter["table"] not in new:

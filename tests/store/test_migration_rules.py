@@ -46,6 +46,8 @@ def test_migrations_are_numbered_one_after_the_other_and_each_follows_the_one_be
         ("ALTER TABLE accounts ALTER COLUMN tier TYPE integer", "CONTRACT"),
         ("ALTER TABLE accounts ALTER COLUMN pool SET NOT NULL", "CONTRACT"),
         ("DROP TABLE listings", "CONTRACT"),
+        ("DROP TYPE accepted_message", "CONTRACT"),
+        ("ALTER TYPE accepted_message ADD ATTRIBUTE x text", "a new type"),
     ],
 )
 def test_a_migration_that_breaks_a_rule_is_found(statement: str, why: str, tmp_path: Path) -> None:
@@ -59,6 +61,7 @@ def test_a_migration_that_breaks_a_rule_is_found(statement: str, why: str, tmp_p
     "statement",
     [
         "CREATE TABLE x (id uuid PRIMARY KEY, name text NOT NULL CHECK (name <> ''))",
+        "CREATE TYPE x AS (id uuid, name text)",
         "ALTER TABLE messages ADD COLUMN x text",
         "ALTER TABLE delivery_schedule ADD COLUMN x interval NOT NULL DEFAULT '0'",
         "ALTER TABLE webhook_schedule ADD COLUMN x timestamptz NOT NULL DEFAULT now()",

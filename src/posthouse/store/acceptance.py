@@ -16,15 +16,13 @@ from posthouse.rules import message
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
 from posthouse.rules.limits import IDEMPOTENCY_LIFETIME_SECONDS
 from posthouse.store.postgres import Connection, required
-from posthouse.store.statement import sparse, statement
+from posthouse.store.statement import statement
 
 if TYPE_CHECKING:
     # A command that reads accounts needs no draft, and none of the cryptography that a draft imports.
     from posthouse.rules.draft import DraftRecipient
 
 _LIFETIME: Final = timedelta(seconds=IDEMPOTENCY_LIFETIME_SECONDS)
-# Tags contain only printable characters, so none contains this.
-_TAG_SEPARATOR: Final = "\x1f"
 
 
 class IdempotencyKey(NamedTuple):
@@ -204,34 +202,22 @@ WITH charged AS (
         stored_bytes = spent.stored_bytes, stored_test_bytes = spent.stored_test_bytes,
         warmup_started_on = spent.warmup_started_on, warmup_day = spent.warmup_day,
         warmup_used = spent.warmup_used, warmup_ahead = spent.warmup_ahead
-    FROM unnest(:spender_ids::uuid[], :spent_credits::bigint[], :rates_full_at::timestamptz[],
-        :recipients_full_at::timestamptz[], :stored_on::date[], :stored_bytes::bigint[], :stored_test_bytes::bigint[],
-        :warmups_started_on::date[], :warmup_days::date[], :warmups_used::integer[],
-        :warmups_ahead::jsonb[])
-        spent(account_id, credits, rate_full_at, recipients_full_at, stored_on, stored_bytes, stored_test_bytes,
-            warmup_started_on, warmup_day, warmup_used, warmup_ahead)
-    WHERE accounts.id = spent.account_id AND accounts.id = ANY(:spender_ids::uuid[])
+    FROM unnest(:spendings::account_spending[]) spent
+    WHERE accounts.id = spent.account_id
+      AND accounts.id = ANY(ARRAY(SELECT account_id FROM unnest(:spendings::account_spending[])))
 ), accepted AS MATERIALIZED (
-    SELECT * FROM unnest(:account_ids::uuid[], :credential_ids::uuid[], :scope_ids::uuid[], :keys::text[],
-        :body_hashes::bytea[], :message_ids::uuid[], :request_ids::uuid[], :sources::text[], :senders::text[],
-        :envelope_senders::text[], :subjects::text[], :tags::text[], :templates::text[],
-        :recipient_counts::smallint[], :credits::smallint[], :mimes::bytea[], :mailing_lists::text[],
-        :one_clicks::boolean[], :traces::bytea[], :metadata::text[], :send_at::timestamptz[], :sender_domains::text[],
-        :are_lists::boolean[])
-        WITH ORDINALITY entry(account_id, credential_id, scope_id, key, body_hash, message_id, request_id, source,
-            sender, envelope_sender, subject, tags, template, recipients, credits, mime, mailing_list, one_click, trace,
-            metadata, send_at, sender_domain, is_list, number)
+    SELECT * FROM unnest(:messages::accepted_message[])
 ), remembered AS (
     INSERT INTO idempotency (account_id, credential_id, key, body_hash, message_id, expires_at)
-    SELECT account_id, scope_id, key, body_hash, message_id, :keys_expire_at::timestamptz
+    SELECT account_id, key_credential_id, key, body_hash, message_id, :keys_expire_at::timestamptz
     FROM accepted WHERE key IS NOT NULL
 ), kept AS (
     INSERT INTO messages (account_id, id, credential_id, request_id, source, sender, envelope_sender, subject,
         tags, template, recipient_count, credits_reserved, open_count, created_at, mailing_list, one_click,
         trace, metadata, send_at)
     SELECT account_id, message_id, credential_id, request_id, source, sender, envelope_sender, subject,
-        string_to_array(tags, E'\\x1f'), template, recipients, credits, recipients, :now::timestamptz,
-        mailing_list, one_click, trace, metadata::json, send_at
+        tags, template, cardinality(recipients), credits, cardinality(recipients), :now::timestamptz,
+        mailing_list, one_click, trace, metadata, send_at
     FROM accepted
 ), embodied AS (
     INSERT INTO bodies (account_id, message_id, mime) SELECT account_id, message_id, mime FROM accepted
@@ -239,16 +225,16 @@ WITH charged AS (
     INSERT INTO ledger (account_id, message_id, position, kind, amount, at)
     SELECT account_id, message_id, -1, 'reserve', credits, :now::timestamptz FROM accepted WHERE credits > 0
 ), addressed AS MATERIALIZED (
-    SELECT account_id, message_id, position, field, email, destination, sender_domain, is_list, send_at
-    FROM unnest(:entry_numbers::integer[], :positions::smallint[], :fields::text[], :emails::text[],
-        :destinations::text[]) recipient(number, position, field, email, destination)
-    JOIN accepted USING (number)
+    SELECT account_id, message_id, number - 1 AS position, field, email,
+        coalesce(routed_to, destination) AS destination, sender_domain, mailing_list, send_at
+    FROM accepted CROSS JOIN LATERAL unnest(recipients) WITH ORDINALITY recipient(field, email, destination, number)
 ), named AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
 INSERT INTO delivery_schedule (account_id, message_id, position, destination, sender, is_list, send_at, next_at)
-SELECT account_id, message_id, position, destination, sender_domain, is_list, send_at,
+SELECT account_id, message_id, position, destination, sender_domain,
+    CASE WHEN mailing_list IS NOT NULL THEN true END, send_at,
     CASE WHEN send_at > :now::timestamptz THEN send_at ELSE :due_at::timestamptz END
 FROM addressed
 """)
@@ -351,55 +337,42 @@ def write_call(
     entries: Sequence[PreparedMessage], spendings: Sequence[Spending], now: datetime, due_at: datetime
 ) -> tuple[Any, ...]:
     """The statement and its arguments."""
-    recipients = [
-        (number, entry, position, recipient)
-        for number, entry in enumerate(entries, 1)
-        for position, recipient in enumerate(entry.recipients)
-    ]
     return WRITE.bind(
         now=now,
         due_at=due_at,
         keys_expire_at=now + _LIFETIME,
-        spender_ids=[spending.account_id for spending in spendings],
-        spent_credits=[spending.credits for spending in spendings],
-        rates_full_at=[spending.rate_full_at for spending in spendings],
-        recipients_full_at=[spending.recipients_full_at for spending in spendings],
-        stored_on=[spending.stored_on for spending in spendings],
-        stored_bytes=[spending.stored_bytes for spending in spendings],
-        stored_test_bytes=[spending.stored_test_bytes for spending in spendings],
-        warmups_started_on=[spending.warmup_started_on for spending in spendings],
-        warmup_days=[spending.warmup_day for spending in spendings],
-        warmups_used=[spending.warmup_used for spending in spendings],
-        warmups_ahead=sparse([spending.warmup_ahead for spending in spendings]),
-        account_ids=[entry.account_id for entry in entries],
-        credential_ids=[entry.credential_id for entry in entries],
-        scope_ids=[None if entry.key is None else entry.key.credential_id for entry in entries],
-        keys=[None if entry.key is None else entry.key.text for entry in entries],
-        body_hashes=[message.stored_fingerprint(entry.body_hash) for entry in entries],
-        message_ids=[entry.message_id for entry in entries],
-        request_ids=[entry.request_id for entry in entries],
-        sources=[entry.source for entry in entries],
-        senders=[entry.sender for entry in entries],
-        envelope_senders=[entry.envelope_sender for entry in entries],
-        subjects=[entry.subject for entry in entries],
-        tags=sparse([_TAG_SEPARATOR.join(entry.tags) if entry.tags else None for entry in entries]),
-        templates=sparse([entry.template for entry in entries]),
-        recipient_counts=[len(entry.recipients) for entry in entries],
-        credits=[entry.credits for entry in entries],
-        mimes=[entry.mime for entry in entries],
-        mailing_lists=sparse([entry.mailing_list for entry in entries]),
-        one_clicks=[entry.one_click for entry in entries],
-        traces=sparse([entry.trace for entry in entries]),
-        metadata=sparse([entry.metadata for entry in entries]),
-        send_at=sparse([entry.send_at for entry in entries]),
-        sender_domains=[entry.sender_domain for entry in entries],
-        # Null takes no space in the row.
-        are_lists=sparse([entry.is_list or None for entry in entries]),
-        entry_numbers=[number for number, *_ in recipients],
-        positions=[position for _, _, position, _ in recipients],
-        fields=[recipient.field for *_, recipient in recipients],
-        emails=[recipient.email for *_, recipient in recipients],
-        destinations=[entry.routed_to or recipient.destination for _, entry, _, recipient in recipients],
+        spendings=spendings,
+        messages=[_row(entry) for entry in entries],
+    )
+
+
+def _row(entry: PreparedMessage) -> tuple[object, ...]:
+    """As the type `accepted_message`."""
+    key = entry.key
+    return (
+        entry.account_id,
+        entry.message_id,
+        entry.credential_id,
+        entry.request_id,
+        None if key is None else key.credential_id,
+        None if key is None else key.text,
+        message.stored_fingerprint(entry.body_hash),
+        entry.source,
+        entry.sender,
+        entry.sender_domain,
+        entry.envelope_sender,
+        entry.subject,
+        entry.tags or None,
+        entry.metadata,
+        entry.template,
+        entry.mailing_list,
+        entry.one_click,
+        entry.credits,
+        entry.send_at,
+        entry.trace,
+        entry.mime,
+        entry.routed_to,
+        entry.recipients,
     )
 
 

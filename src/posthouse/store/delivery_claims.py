@@ -95,9 +95,7 @@ WITH asked AS MATERIALIZED (
         scheduled.counts_from, scheduled.attempt_count >= :attempts_max OR suspended.time >= :hold_max::interval
             OR scheduled.counts_from + :lifetime::interval + suspended.time + scheduled.paused < :now
             OR coalesce(scheduled.bounce_at <= :now, false) AS is_over
-    FROM unnest(:places::tid[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
-        :accepted_at::timestamptz[], :mailing_lists::text[])
-        due(place, account_id, message_id, position, accepted_at, mailing_list)
+    FROM unnest(:due::due_recipient[]) due
     CROSS JOIN LATERAL (
         SELECT attempt_count, bounce_at, coalesce(send_at, due.accepted_at) AS counts_from,
             paused + CASE WHEN held_by IS NULL THEN interval '0' ELSE :now::timestamptz - held_since END AS paused
@@ -115,11 +113,11 @@ WITH asked AS MATERIALIZED (
         WHERE due.mailing_list IS NOT NULL AND account_id = due.account_id
           AND mailing_list = due.mailing_list AND email = lower(recipient.email) LIMIT 1) leaver ON true
 ), claimed AS (
-    UPDATE delivery_schedule AS waiting SET fence = fence + 1, worker_id = :worker_id, next_at = :until,
+    UPDATE delivery_schedule AS waiting SET fence = waiting.fence + 1, worker_id = :worker_id, next_at = :until,
         attempt_count = attempt_count + CASE WHEN asked.is_suppressed OR asked.is_over THEN 0 ELSE 1 END,
         held_since = NULL, held_by = NULL, paused = asked.paused
     FROM asked WHERE waiting.ctid = asked.place AND {restore.IS_TRUSTED}
-    RETURNING waiting.account_id, waiting.message_id, waiting.position, fence, destination, asked.email,
+    RETURNING waiting.account_id, waiting.message_id, waiting.position, waiting.fence, destination, asked.email,
         attempt_count, asked.counts_from, asked.held, asked.suspended, asked.is_suppressed,
         asked.has_left, coalesce(asked.is_over, false) AS is_over, bounce_at, first_code, first_response
 ), started AS (
@@ -133,7 +131,7 @@ SELECT * FROM claimed
 # The length of a body is known without reading it.
 _MESSAGES: Final = DayStatement("""
 SELECT wanted.account_id, message.*, body.mime_bytes, body.mime
-FROM unnest(:account_ids::uuid[], :message_ids::uuid[]) wanted(account_id, id)
+FROM unnest(:keys::message_key[]) wanted(account_id, id)
 CROSS JOIN LATERAL (
     SELECT id, source, sender, envelope_sender, subject, created_at, mailing_list, one_click, trace FROM <messages>
     WHERE account_id = wanted.account_id AND id = wanted.id AND id >= :lowest AND id <= :highest LIMIT 1) message
@@ -147,8 +145,7 @@ LEFT JOIN LATERAL (
 # The suppressions that a claim would find, without claiming anything. Only mail to a list has a list.
 _SUPPRESSED: Final = DayStatement(f"""
 SELECT due.account_id, due.message_id, due.position, due.fence
-FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[],
-    :of_lists::boolean[]) due(account_id, message_id, position, fence, of_list)
+FROM unnest(:keys::recipient_key[], :of_lists::boolean[]) due(account_id, message_id, position, fence, of_list)
 CROSS JOIN LATERAL (
     SELECT email FROM <recipients>
     WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
@@ -173,10 +170,7 @@ async def suppressed(
         *_SUPPRESSED.for_days(common_day(low, high, now)).bind(
             lowest=low,
             highest=high,
-            account_ids=[ticket.account_id for ticket in tickets],
-            message_ids=[ticket.message_id for ticket in tickets],
-            positions=[ticket.position for ticket in tickets],
-            fences=[ticket.fence for ticket in tickets],
+            keys=[ticket.key for ticket in tickets],
             of_lists=[ticket.is_list for ticket in tickets],
             **erasures.bound_keys(erasure_keys),
         )
@@ -198,9 +192,7 @@ async def claim(
     A claim lasts as long as the worker's lease, and not longer than `until`, which is after the end of the
     longest attempt: recipients that the worker lost are due again then.
     """
-    places = await delivery_schedule.lock(
-        tx, ((ticket.account_id, ticket.message_id, ticket.position, ticket.fence) for ticket in tickets)
-    )
+    places = await delivery_schedule.lock(tx, [ticket.key for ticket in tickets])
     if not places:
         return []
     low, high = id_bounds(places)
@@ -216,12 +208,7 @@ async def claim(
             attempts_max=retries.attempts_max,
             lifetime=retries.lifetime or LIFETIME_UNLIMITED,
             hold_max=HOLD_MAX,
-            places=list(places.values()),
-            account_ids=[key[0] for key in places],
-            message_ids=[key[1] for key in places],
-            positions=[key[2] for key in places],
-            accepted_at=[time_of(key[1]) for key in places],
-            mailing_lists=[messages[key[:2]].mailing_list for key in places],
+            due=[(place, *key, time_of(key[1]), messages[key[:2]].mailing_list) for key, place in places.items()],
             **erasures.bound_keys(erasure_keys),
         )
     )
@@ -243,8 +230,7 @@ async def _messages(
             lowest=low,
             highest=high,
             body_bytes_max=BODY_BYTES_MAX,
-            account_ids=[account_id for account_id, _ in wanted],
-            message_ids=[message_id for _, message_id in wanted],
+            keys=wanted,
         )
     )
     return {(row["account_id"], row["id"]): ClaimedMessage(*tuple(row)[1:]) for row in found}

@@ -38,7 +38,7 @@ from posthouse.store import endpoint_events
 from posthouse.store.delivery_schedule import RecipientKey, RowLocation, id_bounds
 from posthouse.store.endpoint_events import MailEvent
 from posthouse.store.postgres import Connection, required, storable
-from posthouse.store.statement import DayStatement, common_day, sparse, statement
+from posthouse.store.statement import DayStatement, common_day, statement
 
 
 class DeliveryResult(StrEnum):
@@ -158,8 +158,7 @@ SELECT number, place, open_count, delivered_count, released_count, recipient_cou
        NULL::smallint AS attempt_count
 FROM (
     SELECT wanted.number, message.*
-    FROM unnest(:closing_account_ids::uuid[], :closing_message_ids::uuid[]) WITH ORDINALITY
-        wanted(account_id, id, number)
+    FROM unnest(:closing::message_key[]) WITH ORDINALITY wanted(account_id, id, number)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, open_count, delivered_count, released_count, recipient_count, credits_reserved
         FROM <messages>
@@ -169,8 +168,7 @@ UNION ALL
 SELECT number, place, NULL, NULL, NULL, NULL, NULL, attempt_count
 FROM (
     SELECT asked.number, due.*
-    FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
-        asked(account_id, message_id, position, fence, number)
+    FROM unnest(:keys::recipient_key[]) WITH ORDINALITY asked(account_id, message_id, position, fence, number)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, attempt_count FROM delivery_schedule
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
@@ -187,10 +185,8 @@ UPDATE <recipients> AS recipients SET status = given.status, billing_status = gi
     cancelled_at = CASE given.status WHEN 'cancelled' THEN :now::timestamptz END
 FROM (
     SELECT place, place_id, was_queued, asked.*
-    FROM unnest(:numbers::integer[], :account_ids::uuid[], :message_ids::uuid[], :positions::smallint[],
-        :statuses::text[], :billing_statuses::text[], :attempt_counts::smallint[],
-        :codes::smallint[], :responses::text[])
-        asked(number, account_id, message_id, position, status, billing_status, attempt_count, code, response)
+    FROM unnest(:recipients::changed_recipient[]) WITH ORDINALITY
+        asked(account_id, message_id, position, status, billing_status, attempt_count, code, response, number)
     CROSS JOIN LATERAL (
         SELECT ctid AS place, message_id AS place_id, status = 'queued' AS was_queued FROM <recipients>
         WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
@@ -202,22 +198,13 @@ RETURNING given.number, given.was_queued
 
 _WRITE: Final = DayStatement("""
 WITH folded AS (
-    UPDATE <messages> AS messages SET open_count = given.open, delivered_count = given.delivered,
-        released_count = given.released, status = given.status, billing_status = given.billing_status
-    FROM unnest(:folded_places::tid[], :folded_ids::uuid[], :open_counts::smallint[], :delivered_counts::smallint[],
-        :released_counts::smallint[], :statuses::text[], :billing_statuses::text[])
-        given(place, id, open, delivered, released, status, billing_status)
+    UPDATE <messages> AS messages SET open_count = given.open_count, delivered_count = given.delivered_count,
+        released_count = given.released_count, status = given.status, billing_status = given.billing_status
+    FROM unnest(:folded::counted_message[]) given
     WHERE messages.ctid = given.place AND messages.id = given.id
     RETURNING 1
 ), given AS MATERIALIZED (
-    SELECT * FROM unnest(:attempt_account_ids::uuid[], :attempt_message_ids::uuid[], :attempt_positions::smallint[],
-        :attempt_fences::integer[], :results::text[], :are_ambiguous::boolean[],
-        :mx_hosts::text[], :addresses::text[], :tls::text[], :stages::text[], :codes::smallint[], :responses::text[],
-        :sources::text[], :relays::text[], :reply_signals::text[],
-        :ledger_kinds::text[], :event_ids::uuid[], :event_types::text[], :event_bodies::bytea[])
-        outcome(account_id, message_id, position, fence, result, is_ambiguous,
-            mx_host, remote_ip, tls, stage, code, response, source_ip, relay, reply_signal,
-            ledger_kind, event_id, event_type, event_body)
+    SELECT * FROM unnest(:attempts::finished_attempt[])
 ), tried AS (
     UPDATE <attempts> AS attempts SET finished_at = :now, outcome = attempt.result, is_ambiguous = attempt.is_ambiguous,
         mx_host = attempt.mx_host, remote_ip = attempt.remote_ip, tls = attempt.tls, stage = attempt.stage,
@@ -240,9 +227,7 @@ WITH folded AS (
         bounce_at = coalesce(waiting.bounce_at, later.bounce_at),
         first_code = coalesce(waiting.first_code, later.first_code),
         first_response = coalesce(waiting.first_response, later.first_response)
-    FROM unnest(:later_places::tid[], :next_at::timestamptz[], :uncounted::smallint[], :later_sources::text[],
-        :bounce_at::timestamptz[], :first_codes::smallint[], :first_responses::text[])
-        later(place, next_at, uncounted, source_ip, bounce_at, first_code, first_response)
+    FROM unnest(:later::postponed_recipient[]) later
     WHERE waiting.ctid = later.place
     RETURNING 1
 ), closed AS (
@@ -367,12 +352,8 @@ async def _lock(
     schedule: _Schedule = {}
     rows = await tx.fetch(
         *_LOCK.for_days(day).bind(
-            closing_account_ids=[account_id for account_id, _ in ends],
-            closing_message_ids=[message_id for _, message_id in ends],
-            account_ids=[key[0] for key in keys],
-            message_ids=[key[1] for key in keys],
-            positions=[key[2] for key in keys],
-            fences=[key[3] for key in keys],
+            closing=ends,
+            keys=keys,
         )
     )
     for number, place, *counts, attempt_count in rows:
@@ -406,19 +387,25 @@ async def _change(
             now=now,
             lowest=low,
             highest=high,
-            numbers=list(range(len(keys))),
-            account_ids=[key[0] for key in keys],
-            message_ids=[key[1] for key in keys],
-            positions=[key[2] for key in keys],
-            statuses=[batch[key].result for key in keys],
-            billing_statuses=[batch[key].billing_status for key in keys],
-            attempt_counts=[schedule[key][1] for key in keys],
-            codes=[batch[key].code for key in keys],
-            responses=[storable(batch[key].response) for key in keys],
+            recipients=[_changed_recipient(batch[key], schedule[key][1]) for key in keys],
         )
     )
-    changed = {keys[number]: batch[keys[number]] for number, _ in rows}
-    return changed, {keys[number] for number, was_queued in rows if was_queued}
+    changed = {keys[number - 1]: batch[keys[number - 1]] for number, _ in rows}
+    return changed, {keys[number - 1] for number, was_queued in rows if was_queued}
+
+
+def _changed_recipient(outcome: DeliveryOutcome, attempt_count: int) -> tuple[object, ...]:
+    """As the type `changed_recipient`."""
+    return (
+        outcome.account_id,
+        outcome.message_id,
+        outcome.position,
+        outcome.result,
+        outcome.billing_status,
+        attempt_count,
+        outcome.code,
+        storable(outcome.response),
+    )
 
 
 async def _write(
@@ -434,50 +421,24 @@ async def _write(
     low, high = id_bounds(batch)
     folded = [(key[1], messages[key]) for key in dict.fromkeys(outcome.key[:2] for outcome in closed)]
     states = [message_state(counts.open, counts.delivered, counts.released, counts.total) for _, counts in folded]
-    attempts = batch.values()
     struck, later = _schedule_changes(batch, schedule, changed)
-    # For each attempt, whether its recipient was changed.
-    kinds = [_ledger_kind(outcome, messages) if key in changed else None for key, outcome in batch.items()]
-    events = [outcome.event if key in changed else None for key, outcome in batch.items()]
     row = await tx.fetchrow(
         *_WRITE.for_days(common_day(low, high, now)).bind(
             now=now,
             lowest=low,
             highest=high,
-            folded_places=[counts.place for _, counts in folded],
-            folded_ids=[message_id for message_id, _ in folded],
-            open_counts=[counts.open for _, counts in folded],
-            delivered_counts=[counts.delivered for _, counts in folded],
-            released_counts=[counts.released for _, counts in folded],
-            statuses=[status for status, _ in states],
-            billing_statuses=[billing_status for _, billing_status in states],
-            attempt_account_ids=[outcome.account_id for outcome in attempts],
-            attempt_message_ids=[outcome.message_id for outcome in attempts],
-            attempt_positions=[outcome.position for outcome in attempts],
-            attempt_fences=[outcome.fence for outcome in attempts],
-            results=[outcome.result for outcome in attempts],
-            are_ambiguous=[outcome.is_ambiguous for outcome in attempts],
-            mx_hosts=[storable(outcome.mx_host) for outcome in attempts],
-            addresses=[outcome.remote_ip for outcome in attempts],
-            tls=sparse([outcome.tls for outcome in attempts]),
-            stages=[outcome.stage for outcome in attempts],
-            codes=[outcome.code for outcome in attempts],
-            responses=[storable(outcome.response) for outcome in attempts],
-            sources=sparse([outcome.source_ip for outcome in attempts]),
-            relays=sparse([outcome.relay for outcome in attempts]),
-            reply_signals=sparse([outcome.reply_signal for outcome in attempts]),
+            folded=[
+                (counts.place, message_id, counts.open, counts.delivered, counts.released, *state)
+                for (message_id, counts), state in zip(folded, states, strict=True)
+            ],
+            attempts=[
+                _finished_attempt(outcome, _ledger_kind(outcome, messages), outcome.event)
+                if key in changed
+                else _finished_attempt(outcome)
+                for key, outcome in batch.items()
+            ],
             struck_places=struck,
-            later_places=[place for place, _, _ in later],
-            next_at=[outcome.next_at for _, outcome, _ in later],
-            uncounted=[uncounted for _, _, uncounted in later],
-            later_sources=[_next_source(outcome) for _, outcome, _ in later],
-            bounce_at=[outcome.hold and outcome.hold.bounce_at for _, outcome, _ in later],
-            first_codes=[outcome.code if outcome.hold else None for _, outcome, _ in later],
-            first_responses=[storable(outcome.response or "") if outcome.hold else None for _, outcome, _ in later],
-            ledger_kinds=kinds,
-            event_ids=[event and event.id for event in events],
-            event_types=[event and event.type for event in events],
-            event_bodies=[event and event.body for event in events],
+            later=[_postponed_recipient(place, outcome, uncounted) for place, outcome, uncounted in later],
             changed_account_ids=list({account_id for account_id, _, _, _ in changed}),
         )
     )
@@ -486,6 +447,42 @@ async def _write(
         raise RuntimeError(f"a locked row was not found at its place: {written}")
     found: Collection[AccountId] = with_endpoints
     return found
+
+
+def _finished_attempt(
+    outcome: DeliveryOutcome, ledger_kind: str | None = None, event: NewEvent | None = None
+) -> tuple[object, ...]:
+    """As the type `finished_attempt`; the last two if the outcome changed its recipient."""
+    return (
+        outcome.account_id,
+        outcome.message_id,
+        outcome.position,
+        outcome.fence,
+        outcome.result,
+        outcome.is_ambiguous,
+        storable(outcome.mx_host),
+        outcome.remote_ip,
+        outcome.tls,
+        outcome.stage,
+        outcome.code,
+        storable(outcome.response),
+        outcome.source_ip,
+        outcome.relay,
+        outcome.reply_signal,
+        ledger_kind,
+        event and event.id,
+        event and event.type,
+        event and event.body,
+    )
+
+
+def _postponed_recipient(place: RowLocation, outcome: DeliveryOutcome, uncounted: int) -> tuple[object, ...]:
+    """As the type `postponed_recipient`."""
+    if (hold := outcome.hold) is None:
+        source_ip = outcome.source_ip if outcome.returns_to_source_ip else None
+        return place, outcome.next_at, uncounted, source_ip, None, None, None
+    response = storable(outcome.response or "")
+    return place, outcome.next_at, uncounted, hold.source_ip, hold.bounce_at, outcome.code, response
 
 
 def _schedule_changes(
@@ -511,12 +508,6 @@ def _ledger_kind(outcome: DeliveryOutcome, messages: _Messages) -> str | None:
     if not outcome.result.is_final or not messages[outcome.key[:2]].credits:
         return None
     return "release" if outcome.releases_credit else "settle"
-
-
-def _next_source(outcome: DeliveryOutcome) -> str | None:
-    if outcome.hold is not None:
-        return outcome.hold.source_ip
-    return outcome.source_ip if outcome.returns_to_source_ip else None
 
 
 def _endpoint_events(

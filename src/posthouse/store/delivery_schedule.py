@@ -78,7 +78,7 @@ UPDATE delivery_schedule SET next_at = :now, worker_id = NULL
 WHERE ctid = ANY(ARRAY(
     SELECT ctid FROM delivery_schedule
     WHERE worker_id = :worker_id AND (account_id, message_id, position) NOT IN (
-        SELECT * FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[]))
+        SELECT account_id, message_id, position FROM unnest(:known::recipient_key[]))
     FOR NO KEY UPDATE SKIP LOCKED))
 RETURNING 1
 """)
@@ -91,8 +91,7 @@ ON CONFLICT (id) DO UPDATE SET expires_at = greatest(workers.expires_at, exclude
 # The limit keeps the lookup inside, key by key, whatever the planner believes about the table's size.
 LOCK: Final = statement("""
 SELECT asked.number, due.place
-FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[]) WITH ORDINALITY
-    asked(account_id, message_id, position, fence, number)
+FROM unnest(:keys::recipient_key[]) WITH ORDINALITY asked(account_id, message_id, position, fence, number)
 CROSS JOIN LATERAL (
     SELECT ctid AS place FROM delivery_schedule
     WHERE account_id = asked.account_id AND message_id = asked.message_id AND position = asked.position
@@ -120,8 +119,8 @@ SUSPENDED_TIME: Final = """
 
 HELD_TOO_LONG: Final = statement(f"""
 SELECT due.number
-FROM unnest(:account_ids::uuid[], :message_ids::uuid[], :positions::smallint[], :fences::integer[],
-    :accepted_at::timestamptz[]) WITH ORDINALITY due(account_id, message_id, position, fence, accepted_at, number)
+FROM unnest(:keys::recipient_key[], :accepted_at::timestamptz[])
+    WITH ORDINALITY due(account_id, message_id, position, fence, accepted_at, number)
 CROSS JOIN LATERAL (
     SELECT coalesce(send_at, due.accepted_at) AS counts_from FROM delivery_schedule
     WHERE account_id = due.account_id AND message_id = due.message_id AND position = due.position
@@ -177,12 +176,8 @@ async def release_unknown(
     tx: Connection, worker_id: UUID, known: Iterable[tuple[AccountId, MessageId, int]], now: datetime
 ) -> int:
     """Make due what the worker has claimed without knowing it: the answer to a claim's commit was lost."""
-    account_ids, message_ids, positions = columns(list(known), 3)
-    released = await tx.fetch(
-        *RELEASE_UNKNOWN.bind(
-            worker_id=worker_id, now=now, account_ids=account_ids, message_ids=message_ids, positions=positions
-        )
-    )
+    keys = [(*key, None) for key in known]
+    released = await tx.fetch(*RELEASE_UNKNOWN.bind(worker_id=worker_id, now=now, known=keys))
     return len(released)
 
 
@@ -193,18 +188,8 @@ async def resume(tx: Connection, account_id: AccountId, due_at: datetime, limit:
 
 async def held_too_long(connection: Connection, keys: Sequence[RecipientKey], now: datetime) -> set[RecipientKey]:
     """The recipients whose account was suspended for HOLD_MAX or longer in all since they were accepted."""
-    account_ids, message_ids, positions, fences = columns(keys, 4)
-    rows = await connection.fetch(
-        *HELD_TOO_LONG.bind(
-            now=now,
-            hold_max=HOLD_MAX,
-            account_ids=account_ids,
-            message_ids=message_ids,
-            positions=positions,
-            fences=fences,
-            accepted_at=[time_of(key[1]) for key in keys],
-        )
-    )
+    accepted_at = [time_of(key[1]) for key in keys]
+    rows = await connection.fetch(*HELD_TOO_LONG.bind(now=now, hold_max=HOLD_MAX, keys=keys, accepted_at=accepted_at))
     return {keys[number - 1] for (number,) in rows}
 
 
@@ -213,10 +198,7 @@ async def lock(tx: Connection, keys: Iterable[RecipientKey]) -> dict[RecipientKe
     ordered = sorted(set(keys))
     if not ordered:
         return {}
-    account_ids, message_ids, positions, fences = columns(ordered, 4)
-    rows = await tx.fetch(
-        *LOCK.bind(account_ids=account_ids, message_ids=message_ids, positions=positions, fences=fences)
-    )
+    rows = await tx.fetch(*LOCK.bind(keys=ordered))
     return {ordered[row["number"] - 1]: row["place"] for row in rows}
 
 

@@ -12,13 +12,11 @@ import re
 from collections.abc import Callable
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
-from typing import Any, Final, TypeVar
+from typing import Any, Final
 from uuid import UUID
 
 from posthouse.rules.ids import time_of
 from posthouse.store.partitions import Partition
-
-Value = TypeVar("Value")
 
 # Literals, quoted names, line comments, casts and array slices contain no parameters, but may contain colons. An
 # unclosed quote runs to the end, so that the search takes linear time; PostgreSQL refuses such a text.
@@ -66,14 +64,6 @@ def statement(sql: str) -> Statement:
     # names is a SyntaxError here.
     bind = eval(f"lambda *, {listed}: ({text!r}, {listed})" if names else f"lambda: ({text!r},)", {})  # noqa: S307
     return Statement(text, names, bind)
-
-
-def sparse(values: list[Value | None]) -> list[Value | None] | None:
-    """For an array of several that a statement unnests together: null if it has no values, which `unnest` fills up.
-
-    The driver makes four calls to look at a value, even if it is None.
-    """
-    return None if values.count(None) == len(values) else values
 
 
 def delete_some(table: str, key: str, chosen: str) -> str:
