@@ -56,11 +56,11 @@ class DeliveryResult(StrEnum):
 
     @property
     def is_final(self) -> bool:
-        return self in _FINAL
+        # Asked several times for each message: a look into a set would hash the name, in Python.
+        return self is not DeliveryResult.DEFERRED and self is not DeliveryResult.POSTPONED
 
 
 _WITH_EVENT: Final = frozenset({DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED})
-_FINAL: Final = _WITH_EVENT | {DeliveryResult.CANCELLED}
 _MAY_BE_AMBIGUOUS: Final = frozenset({DeliveryResult.FAILED, DeliveryResult.DEFERRED})
 
 

@@ -27,13 +27,17 @@ TABLES: Final = (
 # second table. It is compressed where that is possible (decision record 0060).
 # Rows that are updated soon after find space for their new version on the same page.
 _SETTINGS: Final = {
-    "bodies": "WITH (toast_tuple_target = 8160)",
-    "messages": "WITH (fillfactor = 90)",
-    "attempts": "WITH (fillfactor = 50)",
-    "webhook_deliveries": "WITH (fillfactor = 50)",
+    "bodies": "toast_tuple_target = 8160",
+    "messages": "fillfactor = 90",
+    "attempts": "fillfactor = 50",
+    "webhook_deliveries": "fillfactor = 50",
 }
 
-_COMPRESSED: Final = "WITH (toast_tuple_target = 1024)"
+_COMPRESSED: Final = "toast_tuple_target = 1024"
+
+# Rows are frozen by the first autovacuum after they were written; otherwise every day that is kept would be read again
+# to prevent wraparound.
+_FROZEN: Final = "autovacuum_freeze_min_age = 0"
 
 # The end of the name of a day that was reduced to its stragglers (see `stragglers`).
 _REDUCED: Final = "_stragglers"
@@ -129,10 +133,11 @@ async def create(tx: Connection, partition: Partition) -> None:
 
 async def create_apart(tx: Connection, partition: Partition) -> None:
     # Names and bounds come from a date and a fixed list: these statements contain nothing from a request.
-    settings = _SETTINGS.get(partition.table, "")
+    settings = _SETTINGS.get(partition.table)
     if partition.table == "bodies" and await tx.fetchval(_ARE_BODIES_COMPRESSED):
         settings = _COMPRESSED
-    await tx.execute(f"CREATE TABLE {partition.name} (LIKE {partition.table} INCLUDING ALL) {settings}")
+    options = _FROZEN if settings is None else f"{_FROZEN}, {settings}"
+    await tx.execute(f"CREATE TABLE {partition.name} (LIKE {partition.table} INCLUDING ALL) WITH ({options})")
 
 
 async def attach(tx: Connection, partition: Partition) -> None:

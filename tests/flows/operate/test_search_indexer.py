@@ -77,7 +77,7 @@ async def test_many_messages_of_several_accounts_take_several_batches(steps: Del
         sent.append(await steps.accept(subject=f"Hello {number:02}", sender=other if number % 3 else None))
         steps.clock.advance(seconds=40 if number % 2 else 0)
     steps.clock.advance(SETTLED)
-    assert await SearchIndexer(context(steps.database, steps.clock), batch=5).run() == IndexingRun(messages=12)
+    assert await SearchIndexer(context(steps.database, steps.clock), batch_min=5).run() == IndexingRun(messages=12)
     assert await entered(steps, SearchField.WORD, "hello") == sorted(sent)
 
 

@@ -18,7 +18,9 @@ from posthouse.store.postgres import AdvisoryLock as LockName
 from posthouse.store.postgres import Connection
 from posthouse.store.search_index import IndexEntry, IndexProgress, NewMessage
 
-BATCH: Final = 2_000
+# Finding what is new reads every account for each batch: while there is more, batches grow.
+BATCH_MIN: Final = 2_000
+BATCH_MAX: Final = 32_000
 # Longer than any write may wait or take.
 SETTLED_AFTER: Final = timedelta(seconds=30)
 # A backlog is read in spans of this length at most, so that no batch has to choose the oldest of very many.
@@ -34,9 +36,9 @@ class IndexingRun(NamedTuple):
 
 
 class SearchIndexer(Flow):
-    def __init__(self, context: Context, *, batch: int = BATCH) -> None:
+    def __init__(self, context: Context, *, batch_min: int = BATCH_MIN) -> None:
         super().__init__(context)
-        self._batch = batch
+        self._batch_min = self._batch = batch_min
         self._span = timedelta(hours=1)
 
     async def run(self) -> IndexingRun:
@@ -100,11 +102,18 @@ class SearchIndexer(Flow):
         return min(settled, lowest_id(time_of(since) + self._span))
 
     def _next(self, before: UUID, found: list[UUID]) -> UUID:
-        """Where to continue; the next span is longer if this one contained little, shorter if it contained too much."""
+        """Where to continue.
+
+        After a span that contained too much for a batch, batches are larger; once they are as large as may be, the
+        next span is shorter.
+        """
         if len(found) < self._batch:
             self._span = min(self._span * 2, SPAN_LONGEST)
+            self._batch = max(self._batch // 2, self._batch_min)
             return before
-        self._span = max(self._span / 2, SPAN_SHORTEST)
+        if self._batch == BATCH_MAX:
+            self._span = max(self._span / 2, SPAN_SHORTEST)
+        self._batch = min(self._batch * 2, BATCH_MAX)
         return UUID(int=found[-1].int + 1)
 
 

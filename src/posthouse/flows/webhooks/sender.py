@@ -50,9 +50,10 @@ Signer = Callable[[int], dict[str, str]]
 
 CALLS_MAX: Final = 500
 ACCOUNT_CALLS_MAX: Final = 10
+# For a destination whose answers are good, while at least half of the process's calls are free.
+GOOD_CALLS_MAX: Final = 100
 ACCOUNT_WAITING_MAX: Final = 500
-# Calls to one destination while the account has work for several; a slower destination gets one call at a time.
-SHARED_CALLS_MAX: Final = 5
+# For each destination, while the account has work for several.
 SHARED_WAITING_MAX: Final = 50
 SLOW_SECONDS: Final = 1.0
 # For all accounts together.
@@ -80,6 +81,8 @@ class _Destination:
     running: int = 0
     # A moving average of how long a request takes.
     seconds: float = 0.1
+    # One more after each answer in good time with a 2xx; after any other answer, as at first.
+    calls_max: int = ACCOUNT_CALLS_MAX
     # The time up to which space is promised to postponed tickets.
     horizon: float = 0.0
     # Whether it gets one call at a time, as of the last claim.
@@ -91,7 +94,12 @@ class _Destination:
     @property
     def interval(self) -> float:
         """The approximate seconds between two calls."""
-        return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / ACCOUNT_CALLS_MAX
+        return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / self.calls_max
+
+    def note_answer(self, outcome: WebhookOutcome) -> None:
+        is_slow = outcome.duration_ms is None or outcome.duration_ms > SLOW_SECONDS * 1000
+        is_good = outcome.result is WebhookResult.SUCCEEDED and not is_slow
+        self.calls_max = min(self.calls_max + 1, GOOD_CALLS_MAX) if is_good else ACCOUNT_CALLS_MAX
 
     def is_idle(self, now: float) -> bool:
         return not self.waiting and not self.running and self.horizon <= now
@@ -116,22 +124,29 @@ class _Account:
         capacity = ACCOUNT_WAITING_MAX if len(self.destinations) == 1 else SHARED_WAITING_MAX
         return len(destination.waiting) < capacity
 
-    def next_destination(self) -> _Destination | None:
-        """A destination that has a ticket and may be called; its next turn comes after the others'."""
-        if self.running >= ACCOUNT_CALLS_MAX:
-            return None
+    def next_destination(self, *, is_busy: bool) -> _Destination | None:
+        """A destination that has a ticket and may be called; its next turn comes after the others'.
+
+        In a process that is busy, the account gets no more calls than others can have.
+        """
         for endpoint_id, destination in self.destinations.items():
-            if destination.waiting and destination.running < self._calls_max(destination):
+            calls_max = ACCOUNT_CALLS_MAX if is_busy else destination.calls_max
+            if (
+                self.running < calls_max
+                and destination.waiting
+                and destination.running < self._share(destination, calls_max)
+            ):
                 self.destinations[endpoint_id] = self.destinations.pop(endpoint_id)
                 return destination
         return None
 
-    def _calls_max(self, destination: _Destination) -> int:
+    def _share(self, destination: _Destination, calls_max: int) -> int:
+        """Of several destinations each may take half of the calls, but a slow one only one."""
         if destination.is_limited:
             return 1
         if len(self.destinations) == 1:
-            return ACCOUNT_CALLS_MAX
-        return 1 if destination.seconds > SLOW_SECONDS else SHARED_CALLS_MAX
+            return calls_max
+        return 1 if destination.seconds > SLOW_SECONDS else calls_max // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -252,7 +267,10 @@ class WebhookSender:
     def _advance(self, account_id: AccountId) -> None:
         account = self._accounts[account_id]
         late: list[tuple[Item, float]] = []
-        while not self._claims.is_stopping and (destination := account.next_destination()) is not None:
+        while not self._claims.is_stopping:
+            destination = account.next_destination(is_busy=self._running >= self._policy.calls_max // 2)
+            if destination is None:
+                break
             if self._running >= self._policy.calls_max:
                 self._starved.setdefault(account_id)
                 break
@@ -396,6 +414,7 @@ class WebhookSender:
         if call is not None:
             claim_store.end_call(call, answer)
         outcome = self._outcome(claimed, claimed.url, answer)
+        destination.note_answer(outcome)
         if outcome.result is WebhookResult.SUCCEEDED:
             if destination.is_limited:
                 # The promised space was that of a limited endpoint.
