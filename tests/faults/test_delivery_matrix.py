@@ -18,7 +18,7 @@ from posthouse.rules.ids import MessageId
 from tests.support.bad_input import new_seed
 from tests.support.certificates import Certificates
 from tests.support.database_checks import database_faults
-from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
+from tests.support.delivery_flow import DeliveryFlow, deadlines, open_delivery_flow
 from tests.support.nameserver import REFUSED, SERVFAIL, SILENT
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
@@ -226,7 +226,15 @@ async def matrix(new_database: Callable[[], str]) -> AsyncIterator[Matrix]:
     seed = new_seed()
     behaviours, addresses = manners_of_rows()
     url = new_database()
-    async with open_delivery_flow(url, behaviours=behaviours, certificates=Certificates.make(), seed=seed) as flow:
+    async with open_delivery_flow(
+        url,
+        behaviours=behaviours,
+        certificates=Certificates.make(),
+        seed=seed,
+        # Only silent servers and name servers take this long; the others must not miss it on a slow machine.
+        deadlines=deadlines(4, 12, 12),
+        lookup_seconds_max=12.0,
+    ) as flow:
         messages = {}
         for row in ROWS:
             set_up(flow, row, addresses)

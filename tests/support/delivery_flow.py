@@ -175,6 +175,7 @@ async def open_delivery_flow(
     certificates: Certificates | None = None,
     may_connect: Callable[[Address], bool] = lambda address: address.is_loopback,
     deadlines: ClientDeadlines = DEADLINES,
+    lookup_seconds_max: float = 4.0,
     seed: int = SEED,
     lane_limits: LaneLimits = WIDE,
     identity: Identity = IDENTITY,
@@ -190,7 +191,7 @@ async def open_delivery_flow(
         )
         clock = steps.clock
         randomness = SeededRandomness(seed)
-        resolver = Resolver([nameserver.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic)
+        resolver = Resolver([nameserver.endpoint], lookup_seconds_max=lookup_seconds_max, monotonic=clock.monotonic)
         carrier = SmtpCarrier(
             resolver=resolver,
             randomness=randomness,

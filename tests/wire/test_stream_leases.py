@@ -5,9 +5,11 @@ import math
 import sys
 import time
 from collections.abc import AsyncIterator, Iterator
+from contextlib import suppress
 
 import nats as nats_client
 import pytest
+from nats.js.errors import KeyNotFoundError
 
 from posthouse.wire.stream import TicketKind
 from posthouse.wire.stream.jetstream import JetStream
@@ -59,7 +61,11 @@ class Fleet:
         client = await nats_client.connect(self._server.url)
         bucket = await client.jetstream().key_value(BUCKET)
         keys = await bucket.keys()
-        holders = [(await bucket.get(key)).value or b"" for key in keys if key.startswith("shard.")]
+        holders = []
+        for key in keys:
+            if key.startswith("shard."):
+                with suppress(KeyNotFoundError):  # it was released since
+                    holders.append((await bucket.get(key)).value or b"")
         await client.close()
         known = {key.removeprefix("worker.") for key in keys if key.startswith("worker.")}
         return {name.partition("=")[0] for name in known | {holder.decode() for holder in holders}}
