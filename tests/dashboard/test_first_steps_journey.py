@@ -48,6 +48,7 @@ class Journey:
     email: str
     hands: Hands
     secret: bytes = b""
+    recovery_code: str = ""
     last_step: int = 0
 
     @property
@@ -103,6 +104,7 @@ class Journey:
         await self.hands.write(dialog.get_by_role("textbox", name="Code"), self._code())
         await self.dialog_button("Confirm")
         await expect(dialog.get_by_text("Each signs you in once")).to_be_visible()
+        self.recovery_code = await dialog.locator("code").first.inner_text()
         await self.dialog_button("I have stored them")
         await expect(self.page.get_by_text("10 recovery codes are left.")).to_be_visible()
 
@@ -123,6 +125,14 @@ class Journey:
         await self.button("Sign in")
         # Back where the person was.
         await self.heading("Settings")
+
+    async def turns_the_second_factor_off(self) -> None:
+        await self.button("Turn off")
+        dialog = self.page.get_by_role("dialog")
+        await self.hands.write(dialog.get_by_label("Current password"), PASSWORD)
+        await self.hands.write(dialog.get_by_role("textbox", name="Code"), self.recovery_code)
+        await self.dialog_button("Turn off")
+        await expect(self.page.get_by_role("button", name="Set up")).to_be_visible()
 
     async def emails_themselves(self) -> None:
         await self.hands.go("Start")
@@ -180,6 +190,7 @@ async def test_the_first_steps_lead_from_invitation_to_verified_domain(
     await journey.accepts_the_invitation()
     await journey.sets_up_a_second_factor()
     await journey.signs_out_and_in()
+    await journey.turns_the_second_factor_off()
     await journey.emails_themselves()
     await journey.follows_a_greylisted_mail()
     await journey.verifies_a_domain()

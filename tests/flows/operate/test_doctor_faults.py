@@ -309,11 +309,6 @@ async def test_a_certificate_with_a_wildcard_is_well(outside: Outside) -> None:
     assert unwell(outside.checks.machine(datetime.now(UTC))) == []
 
 
-async def test_the_certificates_of_this_check_are_what_openssl_takes(outside: Outside) -> None:
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-    context.load_cert_chain(outside.settings.certificate_file, outside.settings.key_file)
-
-
 def test_a_certificate_that_signed_itself(authority: trustme.CA) -> None:
     pem = authority.cert_pem.bytes()
     found = unwell(list(outside_check.check_certificate(pem, b"", HOST, datetime.now(UTC), None)))
