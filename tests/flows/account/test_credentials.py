@@ -19,6 +19,7 @@ from posthouse.store.credentials import LastUse
 from posthouse.store.postgres import Database
 from tests.flows.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused
 from tests.support.context import PEPPERS, context
+from tests.support.fresh_database import open_database
 from tests.support.service import basic
 
 HOUR = timedelta(hours=1)
@@ -364,16 +365,18 @@ async def test_uses_are_written_together_and_change_no_cache(
     assert await flows.value("SELECT changed_at FROM accounts") == changed_at
 
 
-async def test_remembered_uses_are_bounded_and_stay_when_they_cannot_be_written(flows: AccountFlows) -> None:
-    acme = await flows.account()
+async def test_remembered_uses_are_bounded_and_stay_when_they_cannot_be_written(
+    flows: AccountFlows, acme: AccountId, database_url: str
+) -> None:
     owner = CredentialId(await flows.value("SELECT id FROM credentials"))
-    uses = LastUsed(flows.database, remembered_max=2)
-    for number in range(5):
-        uses.note_credential(acme, owner if number == 0 else CredentialId(ids.new_id(NOON, bytes(10))), LastUse(NOON))
-    async with flows.database.transaction() as tx:
-        await tx.execute("SELECT 1 FROM credentials FOR UPDATE")
-        await assert_refused(uses.write(), Code.TEMPORARY_FAILURE)
-    await uses.write()
+    async with open_database(database_url) as impatient:
+        uses = LastUsed(impatient, remembered_max=2)
+        for credential_id in (owner, *(CredentialId(ids.new_id(NOON, bytes(10))) for _ in range(4))):
+            uses.note_credential(acme, credential_id, LastUse(NOON))
+        async with flows.database.transaction() as tx:
+            await tx.execute("SELECT 1 FROM credentials FOR UPDATE")
+            await assert_refused(uses.write(), Code.TEMPORARY_FAILURE)
+        await uses.write()
     assert await flows.value("SELECT last_used_at FROM credentials") == NOON
 
 

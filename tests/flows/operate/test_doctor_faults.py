@@ -1,7 +1,6 @@
 """`posthouse doctor` finds each fault that was planted, and nothing else; a healthy installation has none."""
 
 import asyncio
-import ssl
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace

@@ -7,7 +7,6 @@ from datetime import timedelta
 from typing import Any
 from uuid import UUID, uuid4
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
@@ -193,6 +192,7 @@ async def test_an_interrupted_detach_is_finished_by_the_next_run(
     database: Database,
     maintenance: Maintenance,
     clock: SettableClock,
+    nameserver: Nameserver,
     accept_flow: AcceptFlow,
     sender: Sender,
     database_url: str,
@@ -200,16 +200,12 @@ async def test_an_interrupted_detach_is_finished_by_the_next_run(
     accepted = await accept_flow.accept(sender, "key")
     await finish(database, accepted.message_id)
     clock.advance(days=100)
-    reader = await asyncpg.connect(database_url)
-    try:
-        async with reader.transaction():
-            await reader.fetch("SELECT FROM bodies LIMIT 1")
-            with contextlib.suppress(Refusal):
-                await maintenance.partitions.drop(days_max=None)
-            async with database.connection() as connection:
-                assert await partitions.detaching(connection) != []
-    finally:
-        await reader.close()
+    async with open_database(database_url) as impatient, database.transaction() as reader:
+        await reader.fetch("SELECT FROM bodies LIMIT 1")
+        with contextlib.suppress(Refusal):
+            await maintenance_on(impatient, clock, nameserver).partitions.drop(days_max=None)
+        async with database.connection() as connection:
+            assert await partitions.detaching(connection) != []
     await maintenance.partitions.drop(days_max=None)
     async with database.connection() as connection:
         assert await partitions.detaching(connection) == []
