@@ -22,12 +22,11 @@ from posthouse.flows.account.sessions import NewSecret, Sessions
 from posthouse.flows.shared.principal import LoginSession, Member
 from posthouse.rules import ids, limits, token, totp
 from posthouse.rules.credential import Role
-from posthouse.rules.ids import AccountId, CredentialId, UserId
+from posthouse.rules.ids import AccountId, UserId
 from posthouse.rules.pepper import Pepper, Peppers
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, credentials, sessions, users
+from posthouse.store import accounts, sessions, users
 from posthouse.store.control_cache import ControlCache
-from posthouse.store.credentials import CredentialRow
 from posthouse.store.postgres import Database
 from posthouse.store.seal import Sealer
 from posthouse.store.sessions import SessionRow
@@ -42,6 +41,11 @@ EMAIL: Final = "ada@example.com"
 PASSWORD: Final = "correct horse battery staple"
 NEW: Final = "another horse, another battery"
 HOME, AWAY = "192.0.2.1", "198.51.100.7"
+# Every account has one.
+_CREDENTIAL: Final = """
+INSERT INTO credentials (account_id, id, username, name, secret_hash, is_default, created_at)
+VALUES ($1, $1, 'smtp_' || gen_random_uuid(), 'default', sha256(gen_random_uuid()::text::bytea), true, $2)
+"""
 
 
 @dataclass
@@ -75,17 +79,7 @@ class SessionFlow:
             for number, role in enumerate((Role.OWNER, Role.VIEWER)):
                 account_id = AccountId(uuid4())
                 await accounts.insert(tx, account_id, f"account {number}", now)
-                row = CredentialRow(
-                    account_id=account_id,
-                    id=CredentialId(uuid4()),
-                    username=f"smtp_{number}",
-                    name="default",
-                    is_default=True,
-                    allowed_networks=(),
-                    created_at=now,
-                    revoked_at=None,
-                )
-                await credentials.insert_credential(tx, row, bytes(32), now)
+                await tx.execute(_CREDENTIAL, account_id, now)
                 await users.join_account(tx, account_id, self.user_id, role, now + timedelta(seconds=number))
                 self.accounts.append(account_id)
         await self.directory.forget_changes()
@@ -233,18 +227,17 @@ async def test_another_users_session_makes_no_token_good(flow: SessionFlow) -> N
     assert not await flow.is_good(LoginSession(forged, said.expires_at))
 
 
-async def test_a_member_who_is_removed_keeps_their_other_accounts(flow: SessionFlow) -> None:
+async def test_a_member_who_is_removed_keeps_other_accounts_and_without_any_is_notified(flow: SessionFlow) -> None:
+    async def remove_from(account_id: AccountId) -> None:
+        async with flow.database.transaction() as tx:
+            await users.remove_member(tx, account_id, flow.user_id, flow.clock.now())
+
     first = await flow.login()
     other = await flow.sessions.switch(await flow.member(first), ids.text(ids.ACCOUNT, flow.accounts[1]))
-    async with flow.database.transaction() as tx:
-        await users.remove_member(tx, flow.accounts[0], flow.user_id, flow.clock.now())
+    await remove_from(flow.accounts[0])
     assert (await flow.is_good(first), await flow.is_good(other)) == (False, True)
-
-
-async def test_a_user_without_account_is_notified_only_with_the_right_password(flow: SessionFlow) -> None:
-    async with flow.database.transaction() as tx:
-        for account_id in flow.accounts:
-            await users.remove_member(tx, account_id, flow.user_id, flow.clock.now())
+    await remove_from(flow.accounts[1])
+    # Only with the right password.
     with refused(Code.UNAUTHORIZED, "invitation"):
         await flow.login()
     with refused(Code.UNAUTHORIZED, "password is wrong"):
@@ -380,19 +373,21 @@ async def test_wrong_codes_count_when_a_factor_is_confirmed(flow: SessionFlow) -
     assert await flow.value("SELECT count(*) FROM login_failures WHERE subject LIKE 'code %'") == 0
 
 
-async def test_a_secret_counts_once_it_is_confirmed(flow: SessionFlow) -> None:
+async def test_a_secret_counts_once_it_is_confirmed_and_ends_the_sessions_without_it(flow: SessionFlow) -> None:
     session = await flow.login()
     member = await flow.member(session)
     with refused(Code.CONFLICT, "begin one"):
         await flow.sessions.confirm_totp(member, "287082")
     given_up = decoded(await flow.sessions.begin_totp(member, PASSWORD, HOME))
-    await flow.login()
+    other = await flow.login()
     secret = decoded(await flow.sessions.begin_totp(member, PASSWORD, HOME))
+    assert await flow.is_good(other)
     for wrong in (flow.code(given_up), "", "000 000 0", "x"):
         with refused(Code.FORBIDDEN, "clock"):
             await flow.sessions.confirm_totp(member, wrong)
     codes = await flow.sessions.confirm_totp(member, flow.code(secret))
     assert len(codes) == totp.RECOVERY_CODES
+    assert (await flow.is_good(session), await flow.is_good(other)) == (True, False)
     begin, confirm = flow.sessions.begin_totp, flow.sessions.confirm_totp
     for act in (begin(member, PASSWORD, HOME), confirm(member, flow.code(secret))):
         with refused(Code.CONFLICT, "already"):
@@ -406,14 +401,6 @@ async def test_a_secret_counts_once_it_is_confirmed(flow: SessionFlow) -> None:
     await flow.login(code=flow.code(secret))
     me = await flow.sessions.me(member)
     assert (me.has_second_factor, me.recovery_codes_left) == (True, 10)
-
-
-async def test_a_second_factor_ends_the_sessions_that_began_without_it(flow: SessionFlow) -> None:
-    mine, other = await flow.login(), await flow.login(peer=AWAY)
-    secret = decoded(await flow.sessions.begin_totp(await flow.member(mine), PASSWORD, HOME))
-    assert await flow.is_good(other)
-    await flow.sessions.confirm_totp(await flow.member(mine), flow.code(secret))
-    assert (await flow.is_good(mine), await flow.is_good(other)) == (True, False)
 
 
 @pytest.mark.rule("TOTP-04")
