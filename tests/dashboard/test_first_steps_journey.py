@@ -1,24 +1,22 @@
 """From the invitation to the first own domain, by mouse and by keyboard only, in the running service."""
 
-import asyncio
 import base64
 import email
 import email.policy
 import re
-from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from posthouse.rules import totp
 from tests.dashboard.hands import Hands, Keyboard, Mouse
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import settled, shot
-from tests.support.dashboard_service import DESTINATION, DashboardService, run_dashboard_service
+from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
@@ -28,15 +26,9 @@ PASSWORD: Final = "a sentence is a good password"
 _LINK: Final = re.compile(r"http://\S+/invitation#\S+")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def dashboard(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[DashboardService]:
+def settings_in(_: Path) -> dict[str, str]:
     """Attempts are an hour apart, so that a test sees each of them wait."""
-    database_url = await asyncio.to_thread(new_database)
-    directory = tmp_path_factory.mktemp("dashboard")
-    async with run_dashboard_service(database_url, directory, DELIVERY__RETRY_MINUTES="[60, 60, 60]") as running:
-        yield running
+    return {"DELIVERY__RETRY_MINUTES": "[60, 60, 60]"}
 
 
 @dataclass(slots=True)

@@ -96,7 +96,7 @@ async def webhook_is_pinged_fails_and_is_replayed(
     await shot(page, "journey-webhook-failed")
 
     dashboard.webhook_receiver.say(HOOK, None)
-    await page.get_by_role("link", name="Webhook and its log").click()
+    await page.get_by_role("link", name="All webhooks").click()
     await page.get_by_role("button", name="Replay failed events").click()
     await page.get_by_role("dialog").get_by_role("button", name="Replay").click()
     await expect(page.get_by_text("1 event is sent again.").last).to_be_visible()

@@ -68,9 +68,6 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await expect(why).to_contain_text("an operator undid a limit change")
     await page.get_by_role("button", name="Resume").click()
     await expect(page.get_by_role("button", name="Pause")).to_be_visible()
-    await opened(page, tenant, "now")
-    for action in ("lane.paused", "lane.undone", "lane.resumed"):
-        await expect(changes).to_contain_text(f"{action} {DESTINATION}")
 
     # Tried now, not after the hour that the refusal asked for.
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Queue").click()

@@ -15,7 +15,13 @@ from tests.support.service import Tenant
 
 pytestmark = pytest.mark.nightly
 
+LIMIT_CHANGE = """
+INSERT INTO limit_changes (at, ip, lane, kind, scope, before, after, until, cause, reply)
+VALUES (now(), '', $1, 'slow', 'address', $2, $3, NULL, '421 4.7.28', '4.7.28 too much <b>mail</b>')
+"""
+LEARNED_LIMITS = "INSERT INTO learned_limits (ip, lane, limits, version, changed_at) VALUES ('', $1, $2, 1, now())"
 UNKNOWN = "em_01k6wq3v5e7m8x9c0b2d4f6h80"
+BEFORE, AFTER = '{"per_second": 10}', '{"per_second": 2.5, "ceiling": 5}'
 
 
 @pytest.mark.parametrize("role", ["viewer", "owner"])
@@ -52,6 +58,34 @@ async def test_now_counts_waiting_recipients(pages: Pages, dashboard: DashboardS
     await expect(lane).to_be_visible()
     await expect(page.get_by_role("region", name="Deferred")).not_to_contain_text("0 since the workers started")
     await expect(page.get_by_role("region", name="With workers")).to_contain_text("1 worker reports")
+
+
+async def test_a_lane_is_explained_undone_paused_and_resumed(pages: Pages, tenant: Tenant) -> None:
+    service, lane = tenant.service, f"{tenant.unique}.example.org"
+    await service.sql(LEARNED_LIMITS, lane, AFTER)
+    await service.sql(LIMIT_CHANGE, lane, BEFORE, AFTER)
+    page = await operators_page(pages, tenant, f"lanes?lane={tenant.unique}")
+    row = page.get_by_role("row").filter(has_text=lane)
+    await expect(row).to_contain_text("2.5 a second")
+    await row.get_by_role("link", name=lane).click()
+    await settled(page)
+    why = page.get_by_role("region", name="Latest limit changes")
+    await expect(why).to_contain_text("4.7.28 too much <b>mail</b>")
+    await why.get_by_role("button", name="Undo").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("button", name="Undo").click()
+    await expect(why).to_contain_text("an operator undid a limit change: 10 ")
+
+    await page.get_by_role("button", name="Pause").click()
+    await dialog.get_by_label("Reason").fill("they <i>asked</i>")
+    await dialog.get_by_role("button", name="Pause").click()
+    await expect(page.get_by_role("main")).to_contain_text("they <i>asked</i>")
+    await page.get_by_role("button", name="Resume").click()
+    await expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    await opened(page, tenant, "now")
+    changes = page.get_by_role("region", name="Changed in the last hour")
+    for action in ("lane.undone", "lane.paused", "lane.resumed"):
+        await expect(changes).to_contain_text(f"{action} {lane}")
 
 
 async def test_mail_is_counted_then_held_and_cancelled(pages: Pages, tenant: Tenant) -> None:
@@ -185,8 +219,6 @@ async def test_a_lane_keeps_a_rate_until_it_may_learn_again(pages: Pages, tenant
     await page.get_by_role("button", name="Pin the rate").click()
     await dialog.get_by_role("button", name="Let it learn again").click()
     await expect(why.get_by_role("listitem")).to_have_count(2)
-    await opened(page, tenant, f"lanes?lane={tenant.unique}")
-    await expect(page.get_by_role("row").filter(has_text=f"{tenant.unique}.example.org")).to_contain_text("a second")
 
 
 async def test_health_says_what_is_wrong_and_what_to_do(pages: Pages, tenant: Tenant) -> None:

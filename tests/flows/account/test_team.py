@@ -208,10 +208,10 @@ async def test_members_are_listed_page_by_page_those_who_joined_last_first(flow:
     assert sorted(seen[3:]) == ["v1", "v2"]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "1.us_", ".us_00000000000000000000000000", "f" * 40 + ".", "1\0"])
-async def test_a_cursor_that_was_never_given_is_refused(flow: TeamFlow, acme: AccountId, cursor: str) -> None:
+async def test_a_cursor_that_was_never_given_is_refused(flow: TeamFlow, acme: AccountId) -> None:
     for read in (flow.team.members, flow.team.invitations, flow.team.log):
-        await refused(read(acme, 10, cursor), Code.INVALID_REQUEST, "`cursor`")
+        for cursor in ("", "x", "1.us_", ".us_00000000000000000000000000", "f" * 40 + ".", "1\0"):
+            await refused(read(acme, 10, cursor), Code.INVALID_REQUEST, "`cursor`")
 
 
 # Invitations.

@@ -336,13 +336,11 @@ async def test_another_accounts_ledger_is_not_shown(flow: Counter) -> None:
     assert (await flow.usage_and_ledger.ledger(other, 100, message_id=about)).items == []
 
 
-@pytest.mark.parametrize(
-    "cursor",
-    ["", "le_", "le_01k6wq3v5e7m8x9c0b2d4f6h80", "em_01k6wq3v5e7m8x9c0b2d4f6h8000", "le_" + "z" * 28, "²" * 31],
-)
-async def test_an_invented_cursor_is_refused(cursor: str, flow: Counter) -> None:
-    with pytest.raises(Refusal, match="`cursor`"):
-        await flow.usage_and_ledger.ledger(flow.account_id, 10, cursor)
+async def test_an_invented_cursor_is_refused(flow: Counter) -> None:
+    stamp = "01k6wq3v5e7m8x9c0b2d4f6h80"
+    for cursor in ("", "le_", f"le_{stamp}", f"em_{stamp}00", "le_" + "z" * 28, "²" * 31):
+        with pytest.raises(Refusal, match="`cursor`"):
+            await flow.usage_and_ledger.ledger(flow.account_id, 10, cursor)
 
 
 async def test_a_cursor_from_the_end_of_time_reads_from_the_newest(flow: Counter) -> None:
