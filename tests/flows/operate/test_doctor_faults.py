@@ -152,8 +152,7 @@ def assert_only(checks: Sequence[DoctorCheck], kind: str, *words: str) -> None:
     assert check.why
     assert check.advice
     assert unknown_commands(check.advice) == []
-    for word in words:
-        assert word in f"{check.found} {check.advice}"
+    assert [word for word in words if word not in f"{check.found} {check.advice}"] == []
 
 
 async def test_a_healthy_installation_is_well(installation: Installation, outside: Outside) -> None:
@@ -317,29 +316,29 @@ def test_a_certificate_that_signed_itself(authority: trustme.CA) -> None:
 # PostgreSQL: what a server says about itself, with one thing wrong.
 
 
-@pytest.mark.parametrize(
-    ("kind", "changes"),
-    [
-        ("postgres_version", {"version_number": 140_012, "version": "14.12"}),
-        ("fsync", {"fsync": "off"}),
-        ("full_page_writes", {"full_page_writes": "off"}),
-        ("synchronous_commit", {"synchronous_commit": "local"}),
-        ("locks", {"locks_per_transaction_max": 64}),
-        ("primary", {"is_standby": True}),
-        ("autovacuum", {"autovacuum": "off"}),
-        ("connections", {"connections": 95, "usable_connections": 97}),
-        ("replication", {"synchronous_names": "ANY 1 (b, c)", "synchronous_standbys": 0}),
-        ("slots", {"idle_slots": ["old_standby"], "idle_slot_bytes": 5 * 1024**3}),
-        ("archive", {"archive_mode": "on", "archive_failed_at": datetime(2026, 1, 2, tzinfo=UTC)}),
-        ("transactions", {"oldest_transaction_at": datetime(2026, 1, 1, tzinfo=UTC)}),
-    ],
-)
-async def test_a_fault_of_postgresql(steps: DeliverySteps, kind: str, changes: dict[str, Any]) -> None:
+SERVER: Final[Mapping[str, dict[str, Any]]] = {
+    "postgres_version": {"version_number": 140_012, "version": "14.12"},
+    "fsync": {"fsync": "off"},
+    "full_page_writes": {"full_page_writes": "off"},
+    "synchronous_commit": {"synchronous_commit": "local"},
+    "locks": {"locks_per_transaction_max": 64},
+    "primary": {"is_standby": True},
+    "autovacuum": {"autovacuum": "off"},
+    "connections": {"connections": 95, "usable_connections": 97},
+    "replication": {"synchronous_names": "ANY 1 (b, c)", "synchronous_standbys": 0},
+    "slots": {"idle_slots": ["old_standby"], "idle_slot_bytes": 5 * 1024**3},
+    "archive": {"archive_mode": "on", "archive_failed_at": datetime(2026, 1, 2, tzinfo=UTC)},
+    "transactions": {"oldest_transaction_at": datetime(2026, 1, 1, tzinfo=UTC)},
+}
+
+
+async def test_each_fault_of_postgresql(steps: DeliverySteps) -> None:
     async with steps.database.connection() as connection:
         server: DatabaseServer = await store.server(connection)
     now = datetime.now(UTC)
     assert unwell(list(database_check.check_server(server, now))) == []
-    assert_only(list(database_check.check_server(replace(server, **changes), now)), kind)
+    for kind, changes in SERVER.items():
+        assert_only(list(database_check.check_server(replace(server, **changes), now)), kind)
 
 
 async def test_a_clock_that_differs_from_the_databases(installation: Installation) -> None:
