@@ -38,12 +38,14 @@ async def browser() -> AsyncIterator[Browser]:
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
 async def dashboard(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
+    request: pytest.FixtureRequest, new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
 ) -> AsyncIterator[DashboardService]:
-    """The running service, shared by a module's tests."""
+    """The running service, shared by a module's tests, with what the module's `settings_in` this directory returns."""
     assert is_dashboard_built(), "The dashboard is not built: make dashboard"
-    database_url = await asyncio.to_thread(new_database)
-    async with run_dashboard_service(database_url, tmp_path_factory.mktemp("dashboard")) as running:
+    database_url, directory = await asyncio.to_thread(new_database), tmp_path_factory.mktemp("dashboard")
+    settings_in = getattr(request.module, "settings_in", None)
+    settings = settings_in(directory) if settings_in else {}
+    async with run_dashboard_service(database_url, directory, **settings) as running:
         yield running
 
 

@@ -4,7 +4,7 @@ import base64
 import json
 from collections.abc import AsyncIterator
 from datetime import UTC, datetime
-from typing import Final
+from typing import Any, Final
 
 import pytest
 from playwright.async_api import Page, Route, expect
@@ -82,16 +82,11 @@ async def fail(route: Route) -> None:
         await route.fulfill(status=500, body=json.dumps(_FAILURE), content_type="application/json")
 
 
-async def test_full_pages_have_no_fault(pages: Pages, full_account: Tenant) -> None:
-    page = await pages.of(full_account)
+@pytest.mark.parametrize("given", [{}, {"width": 390}, {"role": "viewer"}], ids=["owner", "telephone", "viewer"])
+async def test_full_pages_have_no_fault(pages: Pages, full_account: Tenant, given: dict[str, Any]) -> None:
+    page = await pages.of(full_account, **given)
     await settled(page)
     assert await _faults(page, full_account, await page_paths(full_account) | FURTHER) == {}
-
-
-async def test_full_pages_have_no_fault_on_a_telephone(pages: Pages, full_account: Tenant) -> None:
-    page = await pages.of(full_account, width=390)
-    await settled(page)
-    assert await _faults(page, full_account, await page_paths(full_account)) == {}
 
 
 async def test_empty_pages_have_no_fault(pages: Pages, dashboard: DashboardService) -> None:
@@ -114,12 +109,6 @@ async def test_failing_pages_have_no_fault(pages: Pages, full_account: Tenant) -
         await opened(page, full_account, path)
         faults |= await _faults_here(page, name)
     assert faults == {}
-
-
-async def test_pages_of_a_viewer_have_no_fault(pages: Pages, full_account: Tenant) -> None:
-    page = await pages.of(full_account, role="viewer")
-    await settled(page)
-    assert await _faults(page, full_account, await page_paths(full_account)) == {}
 
 
 async def test_pages_of_operators_have_no_fault(pages: Pages, full_account: Tenant) -> None:

@@ -1,24 +1,22 @@
 """From the invitation to the first own domain, by mouse and by keyboard only, in the running service."""
 
-import asyncio
 import base64
 import email
 import email.policy
 import re
-from collections.abc import AsyncIterator, Callable
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Final
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Page, expect
 
 from posthouse.rules import totp
 from tests.dashboard.hands import Hands, Keyboard, Mouse
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import settled, shot
-from tests.support.dashboard_service import DESTINATION, DashboardService, run_dashboard_service
+from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
@@ -28,15 +26,9 @@ PASSWORD: Final = "a sentence is a good password"
 _LINK: Final = re.compile(r"http://\S+/invitation#\S+")
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def dashboard(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[DashboardService]:
+def settings_in(_: Path) -> dict[str, str]:
     """Attempts are an hour apart, so that a test sees each of them wait."""
-    database_url = await asyncio.to_thread(new_database)
-    directory = tmp_path_factory.mktemp("dashboard")
-    async with run_dashboard_service(database_url, directory, DELIVERY__RETRY_MINUTES="[60, 60, 60]") as running:
-        yield running
+    return {"DELIVERY__RETRY_MINUTES": "[60, 60, 60]"}
 
 
 @dataclass(slots=True)
@@ -48,6 +40,7 @@ class Journey:
     email: str
     hands: Hands
     secret: bytes = b""
+    recovery_code: str = ""
     last_step: int = 0
 
     @property
@@ -103,6 +96,7 @@ class Journey:
         await self.hands.write(dialog.get_by_role("textbox", name="Code"), self._code())
         await self.dialog_button("Confirm")
         await expect(dialog.get_by_text("Each signs you in once")).to_be_visible()
+        self.recovery_code = await dialog.locator("code").first.inner_text()
         await self.dialog_button("I have stored them")
         await expect(self.page.get_by_text("10 recovery codes are left.")).to_be_visible()
 
@@ -123,6 +117,14 @@ class Journey:
         await self.button("Sign in")
         # Back where the person was.
         await self.heading("Settings")
+
+    async def turns_the_second_factor_off(self) -> None:
+        await self.button("Turn off")
+        dialog = self.page.get_by_role("dialog")
+        await self.hands.write(dialog.get_by_label("Current password"), PASSWORD)
+        await self.hands.write(dialog.get_by_role("textbox", name="Code"), self.recovery_code)
+        await self.dialog_button("Turn off")
+        await expect(self.page.get_by_role("button", name="Set up")).to_be_visible()
 
     async def emails_themselves(self) -> None:
         await self.hands.go("Start")
@@ -180,6 +182,7 @@ async def test_the_first_steps_lead_from_invitation_to_verified_domain(
     await journey.accepts_the_invitation()
     await journey.sets_up_a_second_factor()
     await journey.signs_out_and_in()
+    await journey.turns_the_second_factor_off()
     await journey.emails_themselves()
     await journey.follows_a_greylisted_mail()
     await journey.verifies_a_domain()

@@ -31,17 +31,6 @@ CLIPPED: Final = """() => [
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_no_page_scrolls_sideways(pages: Pages, full_account: Tenant, width: int) -> None:
-    page = await pages.of(full_account, width=width)
-    await settled(page)
-    wide = {}
-    for name, path in (await page_paths(full_account)).items():
-        await opened(page, full_account, path)
-        wide[name] = await page.evaluate(SIDEWAYS)
-    assert {name: found for name, found in wide.items() if found} == {}
-
-
-@pytest.mark.parametrize("width", WIDTHS)
 async def test_no_page_of_operators_scrolls_sideways(pages: Pages, full_account: Tenant, width: int) -> None:
     page = await operators_page(pages, full_account, "now", width=width)
     wide = {}
@@ -52,7 +41,9 @@ async def test_no_page_of_operators_scrolls_sideways(pages: Pages, full_account:
 
 
 @pytest.mark.parametrize("width", WIDTHS)
-async def test_longer_words_are_neither_clipped_nor_too_wide(pages: Pages, full_account: Tenant, width: int) -> None:
+async def test_even_longer_words_are_neither_clipped_nor_too_wide(
+    pages: Pages, full_account: Tenant, width: int
+) -> None:
     page = await pages.of(full_account, width=width)
     await settled(page)
     faults = {}

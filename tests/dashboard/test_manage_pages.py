@@ -1,15 +1,11 @@
-"""The pages team, log and settings: members and invitations, filters of the log, password, second factor, alerts."""
-
-import base64
-import time
+"""The pages team, log and settings: members, filters of the log, alerts; `test_first_steps_journey` has the others."""
 
 import pytest
 from playwright.async_api import expect
 
-from posthouse.rules import totp
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import settled
-from tests.support.service import PASSWORD, Tenant
+from tests.support.service import Tenant
 
 pytestmark = pytest.mark.nightly
 
@@ -33,26 +29,6 @@ async def test_a_member_changes_role_and_is_removed(pages: Pages, tenant: Tenant
     await expect(page.get_by_text("member.removed")).to_be_visible()
 
 
-async def test_a_second_factor_is_set_up_and_turned_off(pages: Pages, tenant: Tenant) -> None:
-    page = await pages.of(tenant, "settings")
-    await page.get_by_role("button", name="Set up").click()
-    await page.get_by_role("dialog").get_by_label("Current password").fill(PASSWORD)
-    await page.get_by_role("button", name="Next").click()
-    await expect(page.get_by_role("img", name="QR code of the key")).to_be_visible()
-    secret = await page.get_by_role("dialog").locator("code").first.inner_text()
-    await page.get_by_role("textbox", name="Code").fill(_code(secret))
-    await page.get_by_role("button", name="Confirm").click()
-    await expect(page.get_by_role("dialog").get_by_text("Each signs you in once")).to_be_visible()
-    recovery = await page.get_by_role("dialog").locator("code").first.inner_text()
-    await page.get_by_role("button", name="I have stored them").click()
-    await expect(page.get_by_text("10 recovery codes are left.")).to_be_visible()
-    await page.get_by_role("button", name="Turn off").click()
-    await page.get_by_role("dialog").get_by_label("Current password").fill(PASSWORD)
-    await page.get_by_role("dialog").get_by_role("textbox", name="Code").fill(recovery)
-    await page.get_by_role("dialog").get_by_role("button", name="Turn off").click()
-    await expect(page.get_by_role("button", name="Set up")).to_be_visible()
-
-
 async def test_alerts_are_chosen_with_a_limit_and_stored(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant, "settings")
     await page.get_by_label("Credits left", exact=True).check()
@@ -63,7 +39,3 @@ async def test_alerts_are_chosen_with_a_limit_and_stored(pages: Pages, tenant: T
     await settled(page)
     await expect(page.get_by_label("Credits left", exact=True)).to_be_checked()
     await expect(page.get_by_label("Limit of: Credits left")).to_have_value("50 credits")
-
-
-def _code(secret: str) -> str:
-    return totp.code_of(base64.b32decode(secret), int(time.time()) // totp.STEP_SECONDS)

@@ -3,21 +3,14 @@
 import re
 
 import pytest
-from playwright.async_api import Page, expect
+from playwright.async_api import expect
 
-from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_browser import WIDTHS, Pages
 from tests.support.dashboard_pages import axe_faults, settled, shot
 from tests.support.dashboard_service import DashboardService
 from tests.support.service import Tenant
 
 pytestmark = pytest.mark.nightly
-
-# Usage is counted up to a minute ago, every few seconds, and the page asks every 30.
-
-
-async def fits(page: Page) -> bool:
-    is_narrow: bool = await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
-    return is_narrow
 
 
 async def test_the_overview_shows_outcomes_times_reasons_and_health(
@@ -39,6 +32,12 @@ async def test_the_overview_shows_outcomes_times_reasons_and_health(
     await expect(page.get_by_role("region", name="Webhook")).to_contain_text("Answering")
     assert await axe_faults(page) == []
     await shot(page, "overview")
+    await page.set_viewport_size({"width": 390, "height": WIDTHS[390]})
+    await page.emulate_media(color_scheme="dark")
+    assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    assert await axe_faults(page) == []
+    await shot(page, "overview-390-dark")
+    await page.set_viewport_size({"width": 1440, "height": WIDTHS[1440]})
 
     await page.get_by_role("button", name="As a table").click()
     table = page.get_by_role("table", name="Outcomes by day of acceptance")
@@ -48,18 +47,6 @@ async def test_the_overview_shows_outcomes_times_reasons_and_health(
     assert page.url.endswith("/overview?days=2")
     await reasons.get_by_role("link", name="Example message: The address does not exist at its domain.").click()
     await expect(page.get_by_text("Try 1: bounced")).to_be_visible()
-
-
-async def test_the_overview_fits_a_phone_in_the_dark(
-    pages: Pages, dashboard: DashboardService, full_account: Tenant
-) -> None:
-    await dashboard.processes.wait_until_all_final()
-    page = await pages.of(full_account, "overview", width=390, theme="dark")
-    await expect(page.locator(".recharts-bar-rectangle").filter(visible=True).first).to_be_visible()
-    await settled(page)
-    assert await fits(page)
-    assert await axe_faults(page) == []
-    await shot(page, "overview-390-dark")
 
 
 async def test_an_account_without_mail_is_led_to_start(pages: Pages, dashboard: DashboardService) -> None:

@@ -1,35 +1,22 @@
 """The first steps, by mouse: an email to oneself, a key with its examples and SMTP settings, a domain, a webhook."""
 
-import asyncio
-from collections.abc import AsyncIterator, Callable
+from pathlib import Path
 
 import pytest
-import pytest_asyncio
 from playwright.async_api import Locator, Page, expect
 
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import axe_faults, settled, shot
-from tests.support.dashboard_service import DashboardService, run_dashboard_service
+from tests.support.dashboard_service import DashboardService
 from tests.support.service import Tenant
 from tests.support.service_processes import HOSTNAME
 
 pytestmark = pytest.mark.nightly
 
 
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def dashboard(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[DashboardService]:
+def settings_in(directory: Path) -> dict[str, str]:
     """With SMTP for customers, whose settings the page shows."""
-    directory = tmp_path_factory.mktemp("dashboard")
-    certificate = str(directory / "authority.pem")
-    async with run_dashboard_service(
-        await asyncio.to_thread(new_database),
-        directory,
-        SMTP__TLS_CERTIFICATE_FILE=certificate,
-        SMTP__TLS_KEY_FILE=certificate,
-    ) as running:
-        yield running
+    return dict.fromkeys(("SMTP__TLS_CERTIFICATE_FILE", "SMTP__TLS_KEY_FILE"), str(directory / "authority.pem"))
 
 
 def card(page: Page, name: str) -> Locator:

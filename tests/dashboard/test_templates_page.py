@@ -3,7 +3,7 @@
 import pytest
 from playwright.async_api import expect
 
-from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_browser import WIDTHS, Pages
 from tests.support.dashboard_pages import axe_faults, settled, shot
 from tests.support.service import Tenant
 
@@ -33,6 +33,12 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     await expect(page.locator("[data-dry-run=accepted]")).to_be_visible()
     assert await axe_faults(page) == []
     await shot(page, "template")
+    await page.set_viewport_size({"width": 390, "height": WIDTHS[390]})
+    await page.emulate_media(color_scheme="dark")
+    assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+    assert await axe_faults(page) == []
+    await shot(page, "template-390-dark")
+    await page.set_viewport_size({"width": 1440, "height": WIDTHS[1440]})
 
     await page.get_by_role("button", name="Compare version 1").click()
     await expect(page.get_by_role("dialog")).to_contain_text("+ <p>Yours, {{shop}}</p>")
@@ -65,13 +71,3 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     await dialog.get_by_role("textbox").fill("greeting")
     await dialog.get_by_role("button", name="Delete").click()
     await expect(page.get_by_text("greeting is deleted.")).to_be_visible()
-
-
-async def test_a_template_fits_a_narrow_dark_screen(pages: Pages, tenant: Tenant) -> None:
-    await tenant.template("welcome", subject="Hello {{name}}", text="Hello {{name}}.", html="<p>Hello {{name}}</p>")
-    page = await pages.of(tenant, "templates/welcome", role="viewer", width=390, theme="dark")
-    await page.get_by_role("textbox", name="HTML").wait_for()
-    await settled(page)
-    assert await axe_faults(page) == []
-    await shot(page, "template-390-dark")
-    assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")

@@ -13,7 +13,7 @@ import random
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -43,42 +43,26 @@ OLD_PRIMARY_SECONDS: Final = 4.0
 POLL_SECONDS: Final = 0.02
 
 
-async def _kill(node: Node) -> None:
-    await asyncio.to_thread(node.kill)
-
-
-async def _freeze(node: Node) -> None:
-    node.freeze()
-
-
-async def _cut_off(node: Node) -> None:
+def _cut_off(node: Node) -> None:
     assert node.way is not None
     node.way.cut()
 
 
-async def _gone(_: Node) -> None:
-    """A killed primary doesn't come back."""
-
-
-async def _thaw(node: Node) -> None:
-    node.thaw()
-
-
-async def _repair(node: Node) -> None:
+def _repair(node: Node) -> None:
     assert node.way is not None
     node.way.restore()
 
 
 @dataclass(frozen=True, slots=True)
 class Failure:
-    fail: Callable[[Node], Awaitable[None]]
-    come_back: Callable[[Node], Awaitable[None]]
+    fail: Callable[[Node], None]
+    come_back: Callable[[Node], None] | None
     needs_ways: bool = False
 
 
 FAILURES: Final[Mapping[str, Failure]] = {
-    "killed": Failure(_kill, _gone),
-    "frozen": Failure(_freeze, _thaw),
+    "killed": Failure(Node.kill, None),
+    "frozen": Failure(Node.freeze, Node.thaw),
     "cut-off": Failure(_cut_off, _repair, needs_ways=True),
 }
 
@@ -98,16 +82,15 @@ class Rounds:
         old = self.cluster.primary
         await self.whole_service.in_flight.note_database_loss()
         accepted = self.whole_service.accepted
-        await failure.fail(old)
+        await asyncio.to_thread(failure.fail, old)
         await asyncio.sleep(self.randomness.uniform(*NOTICED_SECONDS))
         answered = dict(self.whole_service.answers)
         promoted_at = await self.cluster.promote()
-        http, smtp = await asyncio.gather(
-            self._back("http: 202", answered, promoted_at), self._back("smtp: 250", answered, promoted_at)
-        )
+        http, smtp = await back_after(self.whole_service, answered, promoted_at)
         self.back_http.append(http)
         self.back_smtp.append(smtp)
-        await failure.come_back(old)
+        if failure.come_back is not None:
+            failure.come_back(old)
         await asyncio.sleep(OLD_PRIMARY_SECONDS)
         await asyncio.to_thread(old.kill)
         await self.cluster.add_standby(old)
@@ -117,15 +100,20 @@ class Rounds:
             highlight=False,
         )
 
-    async def _back(self, answer: str, before: Mapping[str, int], promoted_at: float) -> float:
-        answers = self.whole_service.answers
+
+async def back_after(whole_service: WholeService, before: Mapping[str, int], since: float) -> tuple[float, float]:
+    """Seconds since then to the next 202 and to the next 250, of more than there were before."""
+    answers = whole_service.answers
+
+    async def back(answer: str) -> float:
+        more = before.get(answer, 0) + 1
         await eventually(
-            lambda: answers[answer],
-            lambda count: count > before.get(answer, 0),
-            every=POLL_SECONDS,
-            or_say=lambda: str(dict(answers)),
+            lambda: answers[answer], lambda count: count >= more, every=POLL_SECONDS, or_say=lambda: str(dict(answers))
         )
-        return time.monotonic() - promoted_at
+        return time.monotonic() - since
+
+    http, smtp = await asyncio.gather(back("http: 202"), back("smtp: 250"))
+    return http, smtp
 
 
 def _accepted_ids(sender_log: Path) -> set[str]:

@@ -16,7 +16,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -28,7 +28,7 @@ import uvloop
 import yaml
 from rich.console import Console
 
-from tests.failover.failover_rounds import DATABASE, IDLE_SECONDS_MAX, follow_primary, lost_ids
+from tests.failover.failover_rounds import DATABASE, IDLE_SECONDS_MAX, back_after, follow_primary, lost_ids
 from tests.failover.replicated_postgres import signal_to
 from tests.support.audit_report import audit_result, is_failed, show
 from tests.support.eventually import eventually
@@ -226,12 +226,6 @@ def _write_configuration(directory: Path) -> Path:
     return configuration
 
 
-async def _back(whole_service: WholeService, answer: str, before: Mapping[str, int], since: float) -> float:
-    answers = whole_service.answers
-    await eventually(lambda: answers[answer], lambda count: count > before.get(answer, 0), every=0.02)
-    return time.monotonic() - since
-
-
 async def _lose(cluster: PatroniCluster, whole_service: WholeService, how: str, console: Console) -> None:
     old = await cluster.formed()
     await asyncio.sleep(STEADY_SECONDS)
@@ -241,9 +235,7 @@ async def _lose(cluster: PatroniCluster, whole_service: WholeService, how: str, 
     await asyncio.sleep(1.0)  # answers that were under way
     before = dict(whole_service.answers)
     promoted = asyncio.create_task(_promoted(cluster, old, lost_at))
-    http, smtp = await asyncio.gather(
-        _back(whole_service, "http: 202", before, lost_at), _back(whole_service, "smtp: 250", before, lost_at)
-    )
+    http, smtp = await back_after(whole_service, before, lost_at)
     promoted_after = await promoted
     console.print(
         f"primary {old.name} {how}: Patroni promoted after {promoted_after:.1f} s; 202 after {http:.1f} s, 250 after"

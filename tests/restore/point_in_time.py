@@ -16,7 +16,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Collection, Mapping
-from contextlib import suppress
+from contextlib import ExitStack, suppress
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -192,9 +192,9 @@ async def run(
     after_seconds: float,
 ) -> Restored:
     hold = {"DATABASE__HOLD_AFTER_RESTORE": str(holds).lower()}
-    context = archived_postgres(DATABASE, with_pgbackrest=with_pgbackrest)
-    postgres = await asyncio.to_thread(context.__enter__)
-    try:
+    with ExitStack() as stack:
+        given = archived_postgres(DATABASE, with_pgbackrest=with_pgbackrest)
+        postgres = await asyncio.to_thread(stack.enter_context, given)
         async with start_whole_service(postgres.url, directory, seed, program=None, **hold, **LONG_LEASES) as service:
             this = Run(service, postgres)
             async with service.busy(6, 2, per_second):
@@ -210,8 +210,6 @@ async def run(
                 await asyncio.sleep(after_seconds)
             await this.wait_until_only_held()
             return await _figures(this, point, killed_at, back_at, accepted, before, noticed_seconds)
-    finally:
-        await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 async def _figures(
@@ -223,21 +221,18 @@ async def _figures(
     before: Copies,
     noticed_seconds: float,
 ) -> Restored:
-    rows = await this.service.processes.service.sql("SELECT id FROM messages")
-    kept = {ids.text(ids.MESSAGE, row["id"]) for row in rows}
+    sql = this.service.processes.service.sql
+    kept = {ids.text(ids.MESSAGE, row["id"]) for row in await sql("SELECT id FROM messages")}
     lost = accepted - kept
     shown = await this.command("restore", "show")
-    held = await this.service.processes.service.sql(
-        "SELECT r.email, r.message_id FROM delivery_schedule s JOIN recipients r"
-        " USING (account_id, message_id, position)"
+    held = await sql(
+        "SELECT r.email FROM delivery_schedule s JOIN recipients r USING (account_id, message_id, position)"
         " WHERE s.held_by = 'restore'"
     )
     assert shown["recipients"] == len(held), shown
     held_addresses = {row["email"] for row in held}
-    kept_before = await this.service.processes.service.sql(
-        "SELECT r.email, r.message_id FROM recipients r WHERE r.message_id < $1", ids.lowest_id(back_at)
-    )
-    restored_addresses = {row["email"] for row in kept_before}
+    restored = await sql("SELECT email FROM recipients WHERE message_id < $1", ids.lowest_id(back_at))
+    restored_addresses = {row["email"] for row in restored}
     sent_before = {recipient for recipient, _ in before}
     now = this.copies()
     again = {key: now[key] - before[key] for key in before if now[key] > before[key]}

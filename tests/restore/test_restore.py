@@ -4,6 +4,7 @@ In short; `make test-restore` does it with the whole service under load.
 """
 
 import asyncio
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -17,13 +18,10 @@ pytestmark = pytest.mark.long
 
 
 async def test_a_restored_database_sends_nothing_again_and_gives_no_id_twice(tmp_path: Path) -> None:
-    context = archived_postgres("restored", with_pgbackrest=False)
-    postgres = await asyncio.to_thread(context.__enter__)
-    try:
+    with ExitStack() as stack:
+        postgres = await asyncio.to_thread(stack.enter_context, archived_postgres("restored", with_pgbackrest=False))
         async with prepare_processes(postgres.url, tmp_path, stream="memory") as processes:
             await _restore_and_compare(postgres, processes)
-    finally:
-        await asyncio.to_thread(context.__exit__, None, None, None)
 
 
 async def _restore_and_compare(postgres: ArchivedPostgres, processes: ServiceProcesses) -> None:

@@ -19,6 +19,7 @@ from posthouse.store.credentials import LastUse
 from posthouse.store.postgres import Database
 from tests.flows.account_flows import ADA, DAY, NOON, AccountFlows, assert_refused
 from tests.support.context import PEPPERS, context
+from tests.support.fresh_database import open_database
 from tests.support.service import basic
 
 HOUR = timedelta(hours=1)
@@ -65,8 +66,7 @@ def key_id(made: object) -> str:
 # Credentials.
 
 
-async def test_a_credential_is_limited_to_networks_and_revoked_once(flows: AccountFlows) -> None:
-    acme = await flows.account()
+async def test_a_credential_is_limited_to_networks_and_revoked_once(flows: AccountFlows, acme: AccountId) -> None:
     made = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
     assert [str(network) for network in made.credential.allowed_networks] == ["192.0.2.0/24"]
     assert made.password not in repr(made)
@@ -145,8 +145,7 @@ async def test_a_password_that_was_replaced_works_until_the_overlap_ends(
 
 
 @pytest.mark.rule("KEY-13")
-async def test_an_account_has_a_hundred_credentials_at_most(flows: AccountFlows) -> None:
-    acme = await flows.account()
+async def test_an_account_has_a_hundred_credentials_at_most(flows: AccountFlows, acme: AccountId) -> None:
     await flows.change(
         """
         INSERT INTO credentials (account_id, id, username, secret_hash, name, created_at)
@@ -192,8 +191,7 @@ async def test_a_key_belongs_to_the_default_credential_unless_another_is_named(f
     assert second.key.credential_id == other.credential.id
 
 
-async def test_a_key_is_revoked_once_and_must_be_able_to_live(flows: AccountFlows) -> None:
-    acme = await flows.account()
+async def test_a_key_is_revoked_once_and_must_be_able_to_live(flows: AccountFlows, acme: AccountId) -> None:
     made = await flows.credentials.create_key(acme, ADA)
     await flows.stamps(lambda: flows.credentials.revoke_key(acme, key_id(made), ADA))
     await assert_refused(flows.credentials.revoke_key(acme, key_id(made), ADA), Code.CONFLICT)
@@ -224,9 +222,8 @@ async def test_one_accounts_credentials_and_keys_are_unknown_to_another(flows: A
 
 @pytest.mark.rule("KEY-10")
 async def test_a_key_that_was_replaced_works_until_the_overlap_ends(
-    flows: AccountFlows, admission: FreshAdmission
+    flows: AccountFlows, acme: AccountId, admission: FreshAdmission
 ) -> None:
-    acme = await flows.account()
     made = await flows.credentials.create_key(
         acme, ADA, name="shop", scopes=list(Scope), allowed_networks=["192.0.2.0/24"], expires_at=NOON + 10 * DAY
     )
@@ -261,9 +258,8 @@ async def test_rotating_never_lengthens_a_keys_life_and_an_expired_one_is_past_i
 
 
 async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
-    flows: AccountFlows, admission: FreshAdmission
+    flows: AccountFlows, acme: AccountId, admission: FreshAdmission
 ) -> None:
-    acme = await flows.account()
     owner = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
     made = await flows.credentials.create_key(
         acme, ADA, given_credential=owner.credential.username, allowed_networks=["192.0.2.7", "198.51.100.1"]
@@ -275,9 +271,8 @@ async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
 
 
 async def test_an_allow_list_holds_wherever_its_password_is_used(
-    flows: AccountFlows, admission: FreshAdmission
+    flows: AccountFlows, acme: AccountId, admission: FreshAdmission
 ) -> None:
-    acme = await flows.account()
     made = await flows.credentials.create_credential(acme, "web", ["192.0.2.0/24"], ADA)
     login = made.credential.username, made.password
     session = await admission.now().password(*login, HERE)
@@ -293,9 +288,8 @@ async def test_an_allow_list_holds_wherever_its_password_is_used(
 
 
 async def test_a_key_without_the_scope_to_send_is_forbidden_to_send(
-    flows: AccountFlows, admission: FreshAdmission
+    flows: AccountFlows, acme: AccountId, admission: FreshAdmission
 ) -> None:
-    acme = await flows.account()
     made = await flows.credentials.create_key(acme, ADA, scopes=[Scope.READ])
     await assert_refused(admission.sender(f"Bearer {made.secret}"), Code.FORBIDDEN, "send scope")
 
@@ -319,8 +313,7 @@ async def test_an_account_has_a_thousand_keys_at_most_and_each_can_be_rotated(fl
     await flows.credentials.create_key(acme, ADA)
 
 
-async def test_a_thousand_rotated_keys_that_still_work_are_enough(flows: AccountFlows) -> None:
-    acme = await flows.account()
+async def test_a_thousand_rotated_keys_that_still_work_are_enough(flows: AccountFlows, acme: AccountId) -> None:
     made = await flows.credentials.create_key(acme, ADA)
     await flows.change(
         """
@@ -337,8 +330,7 @@ async def test_a_thousand_rotated_keys_that_still_work_are_enough(flows: Account
     await flows.credentials.rotate_key(acme, key_id(made), ADA)
 
 
-async def test_pages_lead_from_the_newest_to_the_oldest(flows: AccountFlows) -> None:
-    acme = await flows.account()
+async def test_pages_lead_from_the_newest_to_the_oldest(flows: AccountFlows, acme: AccountId) -> None:
     made = [ids.text(ids.API_KEY, (await flows.credentials.create_key(acme, ADA)).key.id) for _ in range(3)]
     first = await flows.credentials.keys(acme, 2)
     second = await flows.credentials.keys(acme, 2, first.next_cursor)
@@ -373,16 +365,18 @@ async def test_uses_are_written_together_and_change_no_cache(
     assert await flows.value("SELECT changed_at FROM accounts") == changed_at
 
 
-async def test_remembered_uses_are_bounded_and_stay_when_they_cannot_be_written(flows: AccountFlows) -> None:
-    acme = await flows.account()
+async def test_remembered_uses_are_bounded_and_stay_when_they_cannot_be_written(
+    flows: AccountFlows, acme: AccountId, database_url: str
+) -> None:
     owner = CredentialId(await flows.value("SELECT id FROM credentials"))
-    uses = LastUsed(flows.database, remembered_max=2)
-    for number in range(5):
-        uses.note_credential(acme, owner if number == 0 else CredentialId(ids.new_id(NOON, bytes(10))), LastUse(NOON))
-    async with flows.database.transaction() as tx:
-        await tx.execute("SELECT 1 FROM credentials FOR UPDATE")
-        await assert_refused(uses.write(), Code.TEMPORARY_FAILURE)
-    await uses.write()
+    async with open_database(database_url) as impatient:
+        uses = LastUsed(impatient, remembered_max=2)
+        for credential_id in (owner, *(CredentialId(ids.new_id(NOON, bytes(10))) for _ in range(4))):
+            uses.note_credential(acme, credential_id, LastUse(NOON))
+        async with flows.database.transaction() as tx:
+            await tx.execute("SELECT 1 FROM credentials FOR UPDATE")
+            await assert_refused(uses.write(), Code.TEMPORARY_FAILURE)
+        await uses.write()
     assert await flows.value("SELECT last_used_at FROM credentials") == NOON
 
 

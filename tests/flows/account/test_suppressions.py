@@ -8,18 +8,17 @@ from typing import Any
 
 import pytest
 
-from posthouse.clock import DatabaseClock
 from posthouse.flows.account.suppressions import BATCH, HELD_FOR, Import, ImportProgress, Suppressions
 from posthouse.flows.inbound.reputation import Reputation, ReputationRun
 from posthouse.rules.credential import OPERATOR
 from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code, Refusal
 from posthouse.rules.reputation import WINDOW
-from posthouse.rules.suppression import IMPORT_LINES_MAX, MANUAL_MAX
+from posthouse.rules.suppression import MANUAL_MAX
 from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from tests.support.context import context
-from tests.support.delivery_steps import DeliverySteps, open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 from tests.support.maintenance import new_maintenance
 
 UNKNOWN: dict[str, Any] = {"stage": "rcpt", "response": "5.1.1 unknown", "suppress": True}
@@ -55,12 +54,8 @@ class SuppressionFlow:
         return importing
 
     async def log(self) -> list[tuple[str, str]]:
-        return [
-            tuple(row)
-            for row in await self.steps.fetch(
-                "SELECT action, target FROM audit_log WHERE action LIKE 'suppression%' ORDER BY at, target"
-            )
-        ]
+        query = "SELECT action, target FROM audit_log WHERE action LIKE 'suppression%' ORDER BY at, target"
+        return [tuple(row) for row in await self.steps.fetch(query)]
 
     async def count(self) -> int:
         number: int = await self.steps.value("SELECT count(*) FROM suppressions")
@@ -90,7 +85,7 @@ def flow(steps: DeliverySteps) -> SuppressionFlow:
 
 
 async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(flow: SuppressionFlow) -> None:
-    claimed = await flow.steps.claimed(["Ada@example.org", "bob@example.org", "ada@EXAMPLE.org"][:2])
+    claimed = await flow.steps.claimed(["Ada@example.org", "bob@example.org"])
     assert await flow.add("ada@example.org", "by hand") == ("manual", True)
     assert await flow.add("ADA@example.org") == ("manual", False)
     # Both messages were under way when the address was entered.
@@ -98,14 +93,12 @@ async def test_a_bounce_outranks_what_was_entered_and_a_complaint_outranks_both(
     assert await flow.add("ada@example.org") == ("bounce", False)
     assert await flow.steps.value("SELECT note FROM suppressions WHERE email = 'ada@example.org'") == "by hand"
     await flow.add("eve@example.org")
+    entered = ("ada@example.org", "eve@example.org")
     async with flow.steps.database.transaction() as tx:
-        rows = [
-            reports.NewSuppression(flow.account_id, email, "complaint", None, "")
-            for email in ("ada@example.org", "eve@example.org")
-        ]
-        assert await reports.suppress(tx, rows, flow.steps.clock.now()) == 2
-    assert [await flow.reason(row) for row in ("ada@example.org", "eve@example.org")] == ["complaint"] * 2
-    assert await flow.log() == [("suppression.added", "ada@example.org"), ("suppression.added", "eve@example.org")]
+        complaints = [reports.NewSuppression(flow.account_id, email, "complaint", None, "") for email in entered]
+        assert await reports.suppress(tx, complaints, flow.steps.clock.now()) == 2
+    assert [await flow.reason(email) for email in entered] == ["complaint"] * 2
+    assert await flow.log() == [("suppression.added", email) for email in entered]
 
 
 async def test_the_same_address_twice_in_one_batch_of_results_is_one_suppression(flow: SuppressionFlow) -> None:
@@ -117,11 +110,9 @@ async def test_the_same_address_twice_in_one_batch_of_results_is_one_suppression
 
 async def test_what_was_entered_is_honoured_by_the_claim_until_it_is_removed(flow: SuppressionFlow) -> None:
     await flow.add("ada@example.org")
-    (claimed,) = await flow.steps.claimed(["Ada@Example.org"])
-    assert claimed.is_suppressed
+    assert [row.is_suppressed for row in await flow.steps.claimed(["Ada@Example.org"])] == [True]
     await flow.suppression.remove(flow.account_id, OPERATOR, "Ada@example.org", "a mistake")
-    (claimed,) = await flow.steps.claimed(["Ada@Example.org"])
-    assert not claimed.is_suppressed
+    assert [row.is_suppressed for row in await flow.steps.claimed(["Ada@Example.org"])] == [False]
 
 
 @pytest.mark.rule("SUP-06")
@@ -206,12 +197,12 @@ async def test_one_import_at_a_time_and_an_idle_one_gives_way(flow: SuppressionF
     await flow.bring_in(addresses(2))
 
 
-async def test_a_file_has_no_more_lines_than_the_limit(flow: SuppressionFlow) -> None:
-    importing = await flow.suppression.begin_import(flow.account_id, OPERATOR)
-    blank = [b"\n" * 100_000] * (IMPORT_LINES_MAX // 100_000)
-    refusal = await refused(flow.bring_in(addresses(3), *blank, importing=importing))
+async def test_a_file_has_no_more_lines_than_the_limit(flow: SuppressionFlow, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("posthouse.flows.account.suppressions.IMPORT_LINES_MAX", 100)
+    assert (await flow.bring_in(addresses(3), b"\n" * 97)).progress.added == 3
+    refusal = await refused(flow.bring_in(addresses(3, start=3), b"\n" * 98))
     assert refusal.code is Code.PAYLOAD_TOO_LARGE
-    assert await flow.count() == 3
+    assert await flow.count() == 6
 
 
 async def test_an_account_enters_no_more_addresses_than_it_may(flow: SuppressionFlow) -> None:
@@ -265,22 +256,18 @@ async def test_pages_are_newest_first_whatever_the_reason(flow: SuppressionFlow)
         assert await pages(count) == [*reversed(expected[10:]), *wanted]
         assert await pages(count, search="@example.org") == wanted
         assert await pages(count, search="@example.org", reason="bounce") == [row for row in wanted if row[0] == "b"]
-        assert await pages(count, reason="manual") == [
-            *reversed(expected[10:]),
-            *[row for row in wanted if row[0] == "m"],
-        ]
+        manual = [row for row in wanted if row[0] == "m"]
+        assert await pages(count, reason="manual") == [*reversed(expected[10:]), *manual]
         assert await pages(count, search="M") == sorted(row for row in expected if row[0] == "m")
         assert await pages(count, search="z1@example.net") == ["z1@example.net"]
 
 
-async def test_many_lines_are_entered_and_known_again_and_given_back(database_url: str) -> None:
-    async with open_delivery_steps(database_url) as steps:
-        flow = SuppressionFlow(steps)
-        flow.suppression = Suppressions(context(steps.database, DatabaseClock()))
-        lines = addresses(20_000)
-        pieces = [lines[at : at + 65_536] for at in range(0, len(lines), 65_536)]
-        assert (await flow.bring_in(*pieces)).progress == ImportProgress(20_000, 20_000, 0, 0)
-        assert (await flow.bring_in(*pieces)).progress == ImportProgress(20_000, 0, 20_000, 0)
-        exported = [row.email async for batch in flow.suppression.export(flow.account_id) for row in batch]
-        assert exported == sorted(exported)
-        assert len(exported) == 20_000
+async def test_many_lines_are_entered_and_known_again_and_given_back(flow: SuppressionFlow) -> None:
+    count = 3 * BATCH + 100
+    lines = addresses(count)
+    pieces = [lines[at : at + 16_384] for at in range(0, len(lines), 16_384)]
+    assert (await flow.bring_in(*pieces)).progress == ImportProgress(count, count, 0, 0)
+    assert (await flow.bring_in(*pieces)).progress == ImportProgress(count, 0, count, 0)
+    exported = [row.email async for batch in flow.suppression.export(flow.account_id) for row in batch]
+    assert exported == sorted(exported)
+    assert len(exported) == count

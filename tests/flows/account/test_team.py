@@ -30,7 +30,6 @@ from tests.support.maintenance import new_maintenance
 PASSWORD: Final = "correct horse battery"
 PEER: Final = "192.0.2.7"
 SEALER: Final = Sealer({"1": bytes(32)}, "1")
-# As weak as it can be: these tests do not depend on it.
 
 
 @dataclass
@@ -92,6 +91,11 @@ def flow(database: Database) -> TeamFlow:
     return TeamFlow(database)
 
 
+@pytest.fixture
+async def acme(flow: TeamFlow) -> AccountId:
+    return await flow.account()
+
+
 def given(member: MemberRow) -> str:
     return ids.text(ids.USER, member.user_id)
 
@@ -113,30 +117,26 @@ async def outcomes(*acts: Awaitable[object]) -> list[Code | None]:
 
 
 @pytest.mark.rule("LOGIN-06")
-async def test_a_user_has_an_argon2id_hash_and_their_address_in_lower_case(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    before = await flow.changed_at(account_id)
+async def test_a_user_has_an_argon2id_hash_and_their_address_in_lower_case(flow: TeamFlow, acme: AccountId) -> None:
+    before = await flow.changed_at(acme)
     flow.clock.advance(minutes=1)
-    await flow.team.create_user(account_id, "Ada@Example.com", PASSWORD, Role.ADMIN, OPERATOR)
+    await flow.team.create_user(acme, "Ada@Example.com", PASSWORD, Role.ADMIN, OPERATOR)
     stored = await flow.value("SELECT password_hash FROM users WHERE email = 'ada@example.com'")
     assert stored.startswith("$argon2id$")
     assert CHEAP_HASHER.verify(stored, PASSWORD)
-    assert await flow.roles(account_id) == {"ada": Role.ADMIN}
-    assert await flow.changed_at(account_id) > before
-    (entry,) = (await flow.team.log(account_id, 10)).items
+    assert await flow.roles(acme) == {"ada": Role.ADMIN}
+    assert await flow.changed_at(acme) > before
+    (entry,) = (await flow.team.log(acme, 10)).items
     assert (entry.actor, entry.action, entry.target) == (OPERATOR, "member.created", "ada@example.com")
 
 
-async def test_a_user_that_can_not_be_made_is_explained(flow: TeamFlow) -> None:
-    account_id = await flow.account()
+async def test_a_user_that_can_not_be_made_is_explained(flow: TeamFlow, acme: AccountId) -> None:
     create = flow.team.create_user
-    await create(account_id, "ada@example.com", PASSWORD, Role.OWNER, OPERATOR)
-    await refused(create(account_id, "ADA@example.com", PASSWORD, Role.OWNER, OPERATOR), Code.CONFLICT, "invite them")
-    await refused(
-        create(account_id, "bob@example.com", "short", Role.OWNER, OPERATOR), Code.INVALID_REQUEST, "12 to 256"
-    )
-    await refused(create(account_id, "bob", PASSWORD, Role.OWNER, OPERATOR), Code.INVALID_REQUEST)
-    assert await flow.actions(account_id) == ["member.created"]
+    await create(acme, "ada@example.com", PASSWORD, Role.OWNER, OPERATOR)
+    await refused(create(acme, "ADA@example.com", PASSWORD, Role.OWNER, OPERATOR), Code.CONFLICT, "invite them")
+    await refused(create(acme, "bob@example.com", "short", Role.OWNER, OPERATOR), Code.INVALID_REQUEST, "12 to 256")
+    await refused(create(acme, "bob", PASSWORD, Role.OWNER, OPERATOR), Code.INVALID_REQUEST)
+    assert await flow.actions(acme) == ["member.created"]
 
 
 # Members.
@@ -153,57 +153,53 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(flow: TeamFlow
         assert list((await flow.roles(account_id)).values()) == [Role.OWNER]
 
 
-async def test_of_owners_who_all_step_down_at_once_one_stays(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    owners = [await flow.user(account_id, name) for name in ("ada", "bob", "eve")]
-    codes = await outcomes(*[flow.team.change_role(account_id, given(row), Role.VIEWER, acting(row)) for row in owners])
+async def test_of_owners_who_all_step_down_at_once_one_stays(flow: TeamFlow, acme: AccountId) -> None:
+    owners = [await flow.user(acme, name) for name in ("ada", "bob", "eve")]
+    codes = await outcomes(*[flow.team.change_role(acme, given(row), Role.VIEWER, acting(row)) for row in owners])
     assert sorted(codes, key=str) == [None, None, Code.CONFLICT]
-    assert list((await flow.roles(account_id)).values()).count(Role.OWNER) == 1
+    assert list((await flow.roles(acme)).values()).count(Role.OWNER) == 1
 
 
-async def test_a_member_who_lost_the_role_changes_nothing_with_an_old_token(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]
-    await flow.team.remove(account_id, given(bob), acting(ada))
+async def test_a_member_who_lost_the_role_changes_nothing_with_an_old_token(flow: TeamFlow, acme: AccountId) -> None:
+    ada, bob = [await flow.user(acme, name) for name in ("ada", "bob")]
+    await flow.team.remove(acme, given(bob), acting(ada))
     team, late = flow.team, acting(bob)
-    await refused(team.remove(account_id, given(ada), late), Code.FORBIDDEN, "no longer an owner")
-    await refused(team.change_role(account_id, given(ada), Role.VIEWER, late), Code.FORBIDDEN)
-    await refused(team.invite(account_id, "bob@example.com", Role.OWNER, late), Code.FORBIDDEN)
-    made = await team.invite(account_id, "eve@example.com", Role.VIEWER, acting(ada))
+    await refused(team.remove(acme, given(ada), late), Code.FORBIDDEN, "no longer an owner")
+    await refused(team.change_role(acme, given(ada), Role.VIEWER, late), Code.FORBIDDEN)
+    await refused(team.invite(acme, "bob@example.com", Role.OWNER, late), Code.FORBIDDEN)
+    made = await team.invite(acme, "eve@example.com", Role.VIEWER, acting(ada))
     invitation_id = ids.text(ids.INVITATION, made.invitation.id)
-    await refused(team.revoke_invitation(account_id, invitation_id, late), Code.FORBIDDEN)
+    await refused(team.revoke_invitation(acme, invitation_id, late), Code.FORBIDDEN)
 
 
-async def test_a_change_invalidates_caches_and_no_change_is_not_recorded(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    ada, bob = [await flow.user(account_id, name) for name in ("ada", "bob")]
-    invited = await flow.team.invite(account_id, "eve@example.com", Role.VIEWER, acting(ada))
+async def test_a_change_invalidates_caches_and_no_change_is_not_recorded(flow: TeamFlow, acme: AccountId) -> None:
+    ada, bob = [await flow.user(acme, name) for name in ("ada", "bob")]
+    invited = await flow.team.invite(acme, "eve@example.com", Role.VIEWER, acting(ada))
     changes: list[Any] = [
-        lambda: flow.team.change_role(account_id, given(bob), Role.VIEWER, acting(ada)),
-        lambda: flow.team.remove(account_id, given(bob), acting(ada)),
+        lambda: flow.team.change_role(acme, given(bob), Role.VIEWER, acting(ada)),
+        lambda: flow.team.remove(acme, given(bob), acting(ada)),
         lambda: flow.accept(invited),
     ]
     for change in changes:
-        before = await flow.changed_at(account_id)
+        before = await flow.changed_at(acme)
         flow.clock.advance(seconds=1)
         await change()
-        assert await flow.changed_at(account_id) > before
-    before = await flow.actions(account_id)
-    await flow.team.change_role(account_id, given(ada), Role.OWNER, acting(ada))
-    assert await flow.actions(account_id) == before
+        assert await flow.changed_at(acme) > before
+    before = await flow.actions(acme)
+    await flow.team.change_role(acme, given(ada), Role.OWNER, acting(ada))
+    assert await flow.actions(acme) == before
 
 
 @pytest.mark.rule("TEAM-01")
-async def test_members_are_listed_page_by_page_those_who_joined_last_first(flow: TeamFlow) -> None:
-    account_id = await flow.account()
+async def test_members_are_listed_page_by_page_those_who_joined_last_first(flow: TeamFlow, acme: AccountId) -> None:
     for name in ("ada", "bob", "eve"):
-        await flow.user(account_id, name)
-    await flow.crowd(account_id, 2)
+        await flow.user(acme, name)
+    await flow.crowd(acme, 2)
     await flow.fetch("UPDATE memberships SET created_at = created_at - interval '1 day' WHERE role = 'viewer'")
     seen: list[str] = []
     cursor = None
     while True:
-        page = await flow.team.members(account_id, 2, cursor)
+        page = await flow.team.members(acme, 2, cursor)
         seen += [member.email.partition("@")[0] for member in page.items]
         cursor = page.next_cursor
         if cursor is None:
@@ -212,19 +208,17 @@ async def test_members_are_listed_page_by_page_those_who_joined_last_first(flow:
     assert sorted(seen[3:]) == ["v1", "v2"]
 
 
-@pytest.mark.parametrize("cursor", ["", "x", "1.us_", ".us_00000000000000000000000000", "f" * 40 + ".", "1\0"])
-async def test_a_cursor_that_was_never_given_is_refused(flow: TeamFlow, cursor: str) -> None:
-    account_id = await flow.account()
+async def test_a_cursor_that_was_never_given_is_refused(flow: TeamFlow, acme: AccountId) -> None:
     for read in (flow.team.members, flow.team.invitations, flow.team.log):
-        await refused(read(account_id, 10, cursor), Code.INVALID_REQUEST, "`cursor`")
+        for cursor in ("", "x", "1.us_", ".us_00000000000000000000000000", "f" * 40 + ".", "1\0"):
+            await refused(read(acme, 10, cursor), Code.INVALID_REQUEST, "`cursor`")
 
 
 # Invitations.
 
 
-async def test_a_token_is_shown_once_and_stored_nowhere(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    made = await flow.team.invite(account_id, "eve@example.com", Role.MEMBER, OPERATOR)
+async def test_a_token_is_shown_once_and_stored_nowhere(flow: TeamFlow, acme: AccountId) -> None:
+    made = await flow.team.invite(acme, "eve@example.com", Role.MEMBER, OPERATOR)
     assert made.token not in repr(made)
     assert made.link == f"https://mail.example.com/invitation#{made.token}"
     for table in ("invitations", "audit_log"):
@@ -233,14 +227,13 @@ async def test_a_token_is_shown_once_and_stored_nowhere(flow: TeamFlow) -> None:
         assert made.token.encode().hex() not in written
 
 
-async def test_a_token_that_is_used_twice_at_once_makes_one_member(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    made = await flow.team.invite(account_id, "eve@example.com", Role.MEMBER, OPERATOR)
+async def test_a_token_that_is_used_twice_at_once_makes_one_member(flow: TeamFlow, acme: AccountId) -> None:
+    made = await flow.team.invite(acme, "eve@example.com", Role.MEMBER, OPERATOR)
     codes = await outcomes(*[flow.accept(made) for _ in range(4)])
     assert codes.count(None) == 1
     assert set(codes) <= {None, Code.NOT_FOUND, Code.CONFLICT, Code.UNAUTHORIZED}
-    assert await flow.roles(account_id) == {"eve": Role.MEMBER}
-    assert (await flow.actions(account_id)).count("member.joined") == 1
+    assert await flow.roles(acme) == {"eve": Role.MEMBER}
+    assert (await flow.actions(acme)).count("member.joined") == 1
     await refused(flow.accept(made), Code.NOT_FOUND, "then log in")
 
 
@@ -278,24 +271,22 @@ async def test_guessing_at_an_invitation_counts_as_guessing_at_the_login(flow: T
     await flow.accept(made)
 
 
-async def test_a_new_invitation_replaces_the_one_before(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    first = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
-    second = await flow.team.invite(account_id, "EVE@example.com", Role.VIEWER, OPERATOR)
-    page = await flow.team.invitations(account_id, 10)
+async def test_a_new_invitation_replaces_the_one_before(flow: TeamFlow, acme: AccountId) -> None:
+    first = await flow.team.invite(acme, "eve@example.com", Role.OWNER, OPERATOR)
+    second = await flow.team.invite(acme, "EVE@example.com", Role.VIEWER, OPERATOR)
+    page = await flow.team.invitations(acme, 10)
     assert [row.id for row in page.items] == [second.invitation.id]
     await refused(flow.accept(first), Code.NOT_FOUND)
     assert (await flow.accept(second)).member.role is Role.VIEWER
 
 
-async def test_an_invitation_ends_after_seven_days_and_is_swept_away(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    made = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
+async def test_an_invitation_ends_after_seven_days_and_is_swept_away(flow: TeamFlow, acme: AccountId) -> None:
+    made = await flow.team.invite(acme, "eve@example.com", Role.OWNER, OPERATOR)
     flow.clock.advance(days=7)
     await refused(flow.accept(made), Code.NOT_FOUND, "7 days")
-    assert (await flow.team.invitations(account_id, 10)).items == []
+    assert (await flow.team.invitations(acme, 10)).items == []
     invitation_id = ids.text(ids.INVITATION, made.invitation.id)
-    await refused(flow.team.revoke_invitation(account_id, invitation_id, OPERATOR), Code.NOT_FOUND)
+    await refused(flow.team.revoke_invitation(acme, invitation_id, OPERATOR), Code.NOT_FOUND)
     assert await flow.value("SELECT count(*) FROM invitations") == 1
     await new_maintenance(flow.database, flow.clock).forget_expired()
     assert await flow.value("SELECT count(*) FROM invitations") == 0
@@ -332,48 +323,43 @@ async def test_an_owner_who_steps_down_while_an_invitation_is_accepted_invites_n
     assert set(await flow.roles(account_id)) == {"bob"}
 
 
-async def test_a_removed_member_does_not_come_back_through_an_invitation(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    ada = await flow.user(account_id, "ada")
-    used = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada))
+async def test_a_removed_member_does_not_come_back_through_an_invitation(flow: TeamFlow, acme: AccountId) -> None:
+    ada = await flow.user(acme, "ada")
+    used = await flow.team.invite(acme, "eve@example.com", Role.OWNER, acting(ada))
     eve = (await flow.accept(used)).member
-    await refused(flow.team.invite(account_id, "eve@example.com", Role.OWNER, acting(ada)), Code.CONFLICT, "already")
-    await flow.team.remove(account_id, given(eve), acting(ada))
+    await refused(flow.team.invite(acme, "eve@example.com", Role.OWNER, acting(ada)), Code.CONFLICT, "already")
+    await flow.team.remove(acme, given(eve), acting(ada))
     await refused(flow.accept(used), Code.NOT_FOUND)
     # One that was made while an operator added them directly is void as well.
-    left = await flow.team.invite(account_id, "olga@example.com", Role.OWNER, acting(ada))
-    olga = await flow.user(account_id, "olga")
-    await flow.team.remove(account_id, given(olga), acting(ada))
+    left = await flow.team.invite(acme, "olga@example.com", Role.OWNER, acting(ada))
+    olga = await flow.user(acme, "olga")
+    await flow.team.remove(acme, given(olga), acting(ada))
     await refused(flow.accept(left), Code.NOT_FOUND)
 
 
-async def test_no_race_makes_more_members_than_there_may_be(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    await flow.crowd(account_id, limits.MEMBERS_MAX - 1)
-    invited = [
-        await flow.team.invite(account_id, f"{name}@example.com", Role.MEMBER, OPERATOR) for name in ("ada", "bob")
-    ]
+async def test_no_race_makes_more_members_than_there_may_be(flow: TeamFlow, acme: AccountId) -> None:
+    await flow.crowd(acme, limits.MEMBERS_MAX - 1)
+    invited = [await flow.team.invite(acme, f"{name}@example.com", Role.MEMBER, OPERATOR) for name in ("ada", "bob")]
     codes = await outcomes(
         *[flow.accept(made) for made in invited],
-        flow.team.create_user(account_id, "eve@example.com", PASSWORD, Role.OWNER, OPERATOR),
+        flow.team.create_user(acme, "eve@example.com", PASSWORD, Role.OWNER, OPERATOR),
     )
     assert sorted(codes, key=str) == [None, Code.CONFLICT, Code.CONFLICT]
     assert await flow.value("SELECT count(*) FROM memberships") == limits.MEMBERS_MAX
 
 
-async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow) -> None:
-    account_id = await flow.account()
+async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow, acme: AccountId) -> None:
     for number in range(limits.INVITATIONS_MAX - 1):
-        await flow.team.invite(account_id, f"r{number}@example.com", Role.VIEWER, OPERATOR)
+        await flow.team.invite(acme, f"r{number}@example.com", Role.VIEWER, OPERATOR)
     invite = flow.team.invite
-    codes = await outcomes(*[invite(account_id, f"{n}@example.com", Role.VIEWER, OPERATOR) for n in ("a", "b", "c")])
+    codes = await outcomes(*[invite(acme, f"{n}@example.com", Role.VIEWER, OPERATOR) for n in ("a", "b", "c")])
     assert codes.count(Code.CONFLICT) == 2
     assert await flow.value("SELECT count(*) FROM invitations") == limits.INVITATIONS_MAX
     # Someone who has one may have another in its place.
-    await invite(account_id, "r1@example.com", Role.MEMBER, OPERATOR)
+    await invite(acme, "r1@example.com", Role.MEMBER, OPERATOR)
     # Those that are over are not counted.
     flow.clock.advance(days=8)
-    await invite(account_id, "late@example.com", Role.MEMBER, OPERATOR)
+    await invite(acme, "late@example.com", Role.MEMBER, OPERATOR)
 
 
 # The log.
@@ -393,13 +379,12 @@ async def test_the_log_is_read_page_by_page_and_only_of_one_account(flow: TeamFl
     assert [entry.target for entry in (await flow.team.log(bolt, 2, cursor)).items] == ["olga@example.com"]
 
 
-async def test_entries_are_kept_for_400_days(flow: TeamFlow) -> None:
-    account_id = await flow.account()
-    await flow.user(account_id, "ada")
-    await flow.user(account_id, "bob")
+async def test_entries_are_kept_for_400_days(flow: TeamFlow, acme: AccountId) -> None:
+    await flow.user(acme, "ada")
+    await flow.user(acme, "bob")
     flow.clock.advance(timedelta(days=400, milliseconds=-1))
     await new_maintenance(flow.database, flow.clock).forget_expired()
-    assert len(await flow.actions(account_id)) == 2
+    assert len(await flow.actions(acme)) == 2
     flow.clock.advance(timedelta(milliseconds=1))
     await new_maintenance(flow.database, flow.clock).forget_expired()
-    assert [entry.target for entry in (await flow.team.log(account_id, 9)).items] == ["bob@example.com"]
+    assert [entry.target for entry in (await flow.team.log(acme, 9)).items] == ["bob@example.com"]

@@ -1,7 +1,6 @@
 """Administration against a real database: what an operator does, and is refused."""
 
 import json
-from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -9,6 +8,7 @@ import pytest
 from posthouse.flows.operate.accounts import AccountOrder
 from posthouse.rules import ids
 from posthouse.rules.credential import OPERATOR
+from posthouse.rules.ids import AccountId
 from posthouse.rules.refusal import Code
 from posthouse.rules.search import AuditLogFilters
 from posthouse.rules.send_quota import LimitKind
@@ -27,12 +27,11 @@ async def test_a_new_account_comes_with_a_working_default_credential(flows: Acco
     assert made.credential.password not in repr(made)
 
 
-async def test_an_account_is_found_by_name_or_id(flows: AccountFlows) -> None:
-    made = await flows.accounts.create_account("Acme")
-    by_name = await flows.accounts.account("acme")
-    by_id = await flows.accounts.account(ids.text(ids.ACCOUNT, made.account.id))
-    assert by_name.account.id == by_id.account.id == made.account.id
-    assert [row.name for row in await flows.accounts.list_accounts()] == ["Acme"]
+async def test_an_account_is_found_by_name_or_id(flows: AccountFlows, acme: AccountId) -> None:
+    for given in ("acme", ids.text(ids.ACCOUNT, acme)):
+        assert (await flows.accounts.account(given)).account.id == acme
+    for unknown in ("nobody", "ac_00000000000000000000000000", "ac_"):
+        await assert_refused(flows.accounts.account(unknown), Code.NOT_FOUND, "account list")
 
 
 async def test_the_list_of_accounts_is_read_page_by_page_to_its_end(
@@ -44,13 +43,8 @@ async def test_the_list_of_accounts_is_read_page_by_page_to_its_end(
     assert [row.name for row in await flows.accounts.list_accounts()] == ["alpha", "Beta", "delta", "gamma", "Zoe"]
 
 
-@pytest.mark.parametrize("name", ["nobody", "ac_00000000000000000000000000", "ac_"])
-async def test_an_unknown_account_is_not_found(flows: AccountFlows, name: str) -> None:
-    await assert_refused(flows.accounts.account(name), Code.NOT_FOUND, "account list")
-
-
+@pytest.mark.usefixtures("acme")
 async def test_a_name_is_given_once_and_never_looks_like_an_id(flows: AccountFlows) -> None:
-    await flows.accounts.create_account("Acme")
     await assert_refused(flows.accounts.create_account("ACME "), Code.CONFLICT, "already")
     await assert_refused(flows.accounts.create_account("ac_me"), Code.INVALID_REQUEST, "can't begin with")
     await assert_refused(flows.accounts.create_account("  "), Code.INVALID_REQUEST)
@@ -79,12 +73,15 @@ async def test_limits_that_are_not_given_stay(flows: AccountFlows) -> None:
     assert (row.warmup_limits, row.warmup_exempt) == (None, False)
 
 
-@pytest.mark.parametrize(
-    "limits", [{"rate_per_second": 0}, {"rate_burst": -1}, {"warmup": []}, {"warmup": [0]}, {"rate_burst": 10**10}]
-)
-async def test_impossible_limits_are_refused(flows: AccountFlows, limits: dict[str, Any]) -> None:
-    await flows.accounts.create_account("Acme")
-    await assert_refused(flows.accounts.set_limits("Acme", **limits), Code.INVALID_REQUEST)
+@pytest.mark.usefixtures("acme")
+async def test_impossible_limits_and_amounts_are_refused(flows: AccountFlows) -> None:
+    impossible: list[dict[str, Any]] = [
+        {"rate_per_second": 0}, {"rate_burst": -1}, {"warmup": []}, {"warmup": [0]}, {"rate_burst": 10**10},
+    ]  # fmt: skip
+    for limits in impossible:
+        await assert_refused(flows.accounts.set_limits("Acme", **limits), Code.INVALID_REQUEST)
+    for amount in (0, 10**12 + 1, -(10**13)):
+        await assert_refused(flows.accounts.grant_credits("Acme", amount, "why"), Code.INVALID_REQUEST)
 
 
 async def test_grants_add_up_and_a_mistake_is_taken_back_but_never_below_zero(flows: AccountFlows) -> None:
@@ -107,15 +104,8 @@ async def test_a_repeated_request_grants_once(flows: AccountFlows) -> None:
     assert (await flows.accounts.account("Acme")).granted == 200
 
 
-@pytest.mark.parametrize("amount", [0, 10**12 + 1, -(10**13)])
-async def test_an_impossible_amount_is_refused(flows: AccountFlows, amount: int) -> None:
-    await flows.accounts.create_account("Acme")
-    await assert_refused(flows.accounts.grant_credits("Acme", amount, "why"), Code.INVALID_REQUEST)
-
-
 @pytest.mark.rule("LOG-03")
-async def test_owners_can_read_what_an_operator_does_to_their_account(flows: AccountFlows) -> None:
-    made = await flows.accounts.create_account("Acme")
+async def test_owners_can_read_what_an_operator_does_to_their_account(flows: AccountFlows, acme: AccountId) -> None:
     await flows.accounts.suspend("Acme", "unpaid")
     await flows.accounts.resume("Acme")
     await flows.accounts.set_limits("Acme", rate_per_second=5, warmup=[10, 20])
@@ -125,7 +115,7 @@ async def test_owners_can_read_what_an_operator_does_to_their_account(flows: Acc
     await flows.accounts.reputation("Acme")
     await assert_refused(flows.accounts.resume("Acme"), Code.CONFLICT)
     async with flows.database.connection() as connection:
-        entries, _ = await audit_log.page(connection, made.account.id, AuditLogFilters(), 100)
+        entries, _ = await audit_log.page(connection, acme, AuditLogFilters(), 100)
     assert {(entry.actor, entry.target) for entry in entries} == {(OPERATOR, "Acme")}
     assert [(entry.action, entry.detail) for entry in reversed(entries)] == [
         ("account.created", {}),
@@ -142,22 +132,13 @@ TODAY = NOON.date()
 
 
 async def used_warmup(flows: AccountFlows, name: str, used: int, *, days_ago: int = 0, begun_days_ago: int = 0) -> None:
-    await flows.change(
-        "UPDATE accounts SET warmup_used = $2, warmup_day = $3, warmup_started_on = $4 WHERE name = $1",
-        name,
-        used,
-        TODAY - DAY * days_ago,
-        TODAY - DAY * begun_days_ago,
-    )
+    change = "UPDATE accounts SET warmup_used = $2, warmup_day = $3, warmup_started_on = $4 WHERE name = $1"
+    await flows.change(change, name, used, TODAY - DAY * days_ago, TODAY - DAY * begun_days_ago)
 
 
 async def sent(flows: AccountFlows, name: str, recipients: int, *, days_ago: int) -> None:
-    await flows.change(
-        "INSERT INTO usage_days (account_id, day, accepted) SELECT id, $3, $2 FROM accounts WHERE name = $1",
-        name,
-        recipients,
-        TODAY - DAY * days_ago,
-    )
+    insert = "INSERT INTO usage_days (account_id, day, accepted) SELECT id, $3, $2 FROM accounts WHERE name = $1"
+    await flows.change(insert, name, recipients, TODAY - DAY * days_ago)
 
 
 async def near(flows: AccountFlows, limit: int = 50) -> list[tuple[str, LimitKind, float]]:
@@ -222,14 +203,6 @@ async def test_a_pace_is_that_of_today_if_it_is_faster_than_before(flows: Accoun
     assert await near(flows) == [("new", LimitKind.CREDITS, 0.5)]
     await sent(flows, "new", 1_400, days_ago=1)
     assert await near(flows) == [("new", LimitKind.CREDITS, 0.25)]
-
-
-async def test_a_warm_up_is_counted_from_zero_after_midnight(flows: AccountFlows) -> None:
-    await flows.accounts.create_account("new")
-    await used_warmup(flows, "new", 100)
-    assert await near(flows) == [("new", LimitKind.WARMUP, 50)]
-    flows.clock.time += timedelta(hours=12)
-    assert await near(flows) == []
 
 
 async def test_without_a_warm_up_only_accounts_with_their_own_have_one(database: Database) -> None:

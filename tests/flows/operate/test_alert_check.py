@@ -236,14 +236,12 @@ async def test_a_choice_given_up_and_a_member_removed_end_state_and_notice(flow:
 async def test_owners_who_chose_the_webhook_alert_get_only_that_email(flow: AlertFlow) -> None:
     chose, silent, late = [await flow.member(name, Role.OWNER) for name in ("chose", "silent", "late")]
     await flow.choose(chose, webhook_failing=None)
-    now = flow.steps.clock.now()
-    await flow.steps.fetch(
-        "INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at,"
-        " failing_since) VALUES ($1, $1, $2, '{email.failed}', true, '', $3, $3, $3)",
-        flow.account_id,
-        URL,
-        now - timedelta(days=3),
-    )
+    failing = """
+        INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at,
+            failing_since)
+        VALUES ($1, $1, $2, '{email.failed}', true, '', $3, $3, $3)
+    """
+    await flow.steps.fetch(failing, flow.account_id, URL, flow.steps.clock.now() - timedelta(days=3))
     assert await flow.run() == AlertRun()
     notices = FailingNotices(context(flow.steps.database, flow.steps.clock), service_mail=flow.mail)
     await notices.send(flow.account_id, flow.account_id, URL)
@@ -255,51 +253,35 @@ async def test_owners_who_chose_the_webhook_alert_get_only_that_email(flow: Aler
     assert silent.email not in [address for address, _ in (await flow.mailed())[3:]]
 
 
+# An alert of each kind.
+TROUBLE = (
+    """INSERT INTO usage_days (account_id, day, accepted, delivered, bounced)
+       VALUES ($1, $2::date, 0, 1900, 100), ($1, $2::date - 3, 999999, 0, 0)""",
+    """INSERT INTO suppressions (account_id, email, reason, at)
+       SELECT $1, n || '@x.example', 'complaint', $2 FROM generate_series(1, 4) n""",
+    """INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)
+       VALUES ($1, $3, 0, 'x', $2::timestamptz + interval '1 day')""",
+    "UPDATE domains SET verified_at = $2, checked_at = $2, missing_since = $2 WHERE account_id = $1",
+    """INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, expires_at,
+           replaced_by)
+       SELECT account_id, gen_random_uuid(), id, gen_random_uuid()::text::bytea, 'ph_live_…abcd', given.name, 'live',
+           $2, $2::timestamptz + interval '3 days', given.replaced_by
+       FROM credentials, (VALUES ('ends soon', NULL), ('was rotated', gen_random_uuid())) given(name, replaced_by)
+       WHERE account_id = $1 AND is_default""",
+)
+
+
 async def test_every_kind_is_read_for_its_own_account(flow: AlertFlow) -> None:
     ada = await flow.member("ada")
     other_sender = await flow.steps.another_sender("other")
     bob = await flow.member("bob", account_id=AccountId(other_sender.account_id))
-    everything = dict.fromkeys(AlertKind, None)
-    await flow.credits(10**6)
-    await flow.credits(10**6, bob.account_id)
     for member in (ada, bob):
-        await flow.choose(member, **everything)
+        await flow.credits(10**6, member.account_id)
+        await flow.choose(member, **dict.fromkeys(AlertKind, None))
     now = flow.steps.clock.now()
-    today = now.date()
-    account = flow.account_id
-    await flow.steps.fetch(
-        "INSERT INTO usage_days (account_id, day, accepted, delivered, bounced)"
-        " VALUES ($1, $2, 0, 1900, 100), ($1, $3, 999999, 0, 0)",
-        account,
-        today,
-        today - timedelta(days=3),
-    )
-    await flow.steps.fetch(
-        "INSERT INTO suppressions (account_id, email, reason, at) SELECT $1, n || '@x.example', 'complaint', $2"
-        " FROM generate_series(1, 4) n",
-        account,
-        now,
-    )
-    await flow.steps.fetch(
-        "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)"
-        " VALUES ($1, $2, 0, 'x', $3)",
-        account,
-        new_id(now - timedelta(hours=5)),
-        now + timedelta(days=1),
-    )
-    await flow.steps.fetch(
-        "UPDATE domains SET verified_at = $2, checked_at = $2, missing_since = $2 WHERE account_id = $1", account, now
-    )
-    await flow.steps.fetch(
-        "INSERT INTO api_keys (account_id, id, credential_id, secret_hash, hint, name, mode, created_at, expires_at,"
-        " replaced_by) SELECT account_id, gen_random_uuid(), id, gen_random_uuid()::text::bytea, 'ph_live_…abcd',"
-        " given.name,"
-        " 'live', $2, $2::timestamptz + interval '3 days', given.replaced_by"
-        " FROM credentials, (VALUES ('ends soon', NULL),"
-        " ('was rotated', gen_random_uuid())) given(name, replaced_by) WHERE account_id = $1 AND is_default",
-        account,
-        now,
-    )
+    account, waiting = flow.account_id, new_id(now - timedelta(hours=5))
+    for statement in TROUBLE:
+        await flow.steps.fetch(statement, account, now, *([waiting] if "$3" in statement else []))
     await flow.credits(900)
     run = await flow.run()
     found = {alert.kind: alert for alert in await flow.alerts.alerts_of(ada)}

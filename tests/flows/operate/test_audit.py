@@ -25,6 +25,15 @@ from tests.support.smtp_conversation import Delivered
 
 RECIPIENTS = "SELECT email FROM recipients WHERE message_id = $1 ORDER BY position"
 SECRET = f"{event.SECRET_PREFIX}of-the-tests"
+_ENDPOINT = """
+INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at)
+VALUES ($1, $1, 'https://hooks.example.com/', '{email.delivered}', true, $2, now(), now())
+"""
+_REPEATED = """
+INSERT INTO attempts
+SELECT account_id, message_id, position, fence + 1, worker_id, started_at{} FROM attempts WHERE outcome = 'delivered'
+"""
+_REPORTED = ", finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage, code, response"
 
 
 @dataclass(slots=True)
@@ -34,6 +43,10 @@ class Audited:
     delivery_flow: DeliveryFlow
     flow: Audit
     messages: list[str]
+
+    @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.delivery_flow.steps.sender.account_id)
 
     async def sql(self, statement: str, *arguments: object) -> list[Any]:
         return await self.delivery_flow.steps.fetch(statement, *arguments)
@@ -46,17 +59,14 @@ class Audited:
     def arrivals(self) -> list[dict[str, Any]]:
         return [_arrival(row) for row in self.delivery_flow.receiver.accepted]
 
-    @property
-    def requests(self) -> list[dict[str, Any]]:
-        return [
-            {"via": "http", "outcome": "accepted", "key": f"key {number}", "id": name}
-            for number, name in enumerate(self.messages)
-        ]
-
 
 def _arrival(mail: Delivered, **changes: Any) -> dict[str, Any]:
     line = {"sender": mail.sender, "recipient": mail.recipient, "message": base64.b64encode(mail.message).decode()}
     return line | changes
+
+
+def _accepted(key: str, message_id: str) -> dict[str, Any]:
+    return {"via": "http", "outcome": "accepted", "key": key, "id": message_id}
 
 
 def found(tally: AuditTally) -> set[tuple[int, str]]:
@@ -74,17 +84,11 @@ async def open_audited(database_url: str) -> AsyncIterator[Audited]:
         ]
         await delivery_flow.run_due()
         sealer = Sealer({"1": bytes(32)}, "1")
-        account_id = delivery_flow.steps.sender.account_id
-        sealed = sealer.seal(SECRET.encode(), secret_purpose(AccountId(account_id), account_id))
-        await delivery_flow.steps.fetch(
-            "INSERT INTO endpoints (account_id, id, url, types, enabled, secret_sealed, created_at, updated_at)"
-            " VALUES ($1, $1, 'https://hooks.example.com/', '{email.delivered}', true, $2, now(), now())",
-            account_id,
-            sealed,
-        )
-        yield Audited(
-            delivery_flow, audit_of(delivery_flow, sealer), [ids.text(ids.MESSAGE, sent_id) for sent_id in sent]
-        )
+        messages = [ids.text(ids.MESSAGE, sent_id) for sent_id in sent]
+        audited = Audited(delivery_flow, audit_of(delivery_flow, sealer), messages)
+        sealed = sealer.seal(SECRET.encode(), secret_purpose(audited.account_id, audited.account_id))
+        await audited.sql(_ENDPOINT, audited.account_id, sealed)
+        yield audited
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")
@@ -111,10 +115,7 @@ async def own_audited(database_url: str) -> AsyncIterator[Audited]:
 
 async def test_an_intact_service_passes_with_every_outside_log(audited: Audited) -> None:
     keys = await audited.sql("SELECT key, message_id FROM idempotency")
-    requests = [
-        {"via": "http", "outcome": "accepted", "key": key, "id": ids.text(ids.MESSAGE, message_id)}
-        for key, message_id in keys
-    ]
+    requests = [_accepted(key, ids.text(ids.MESSAGE, message_id)) for key, message_id in keys]
     tally = await audited.audit(sender=requests, receiver=audited.arrivals, webhooks=[])
     assert tally.findings == []
     assert not tally.is_broken
@@ -124,15 +125,13 @@ async def test_an_intact_service_passes_with_every_outside_log(audited: Audited)
 
 
 async def test_what_ends_without_an_attempt_for_a_reason_of_ours_is_no_breach(own_audited: Audited) -> None:
-    await own_audited.delivery_flow.steps.accept(["550-rcpt-unknown@example.org", "dee@example.org"])
-    await own_audited.sql(
-        "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'dee@example.org', 'complaint', $2)",
-        own_audited.delivery_flow.steps.sender.account_id,
-        own_audited.delivery_flow.clock.now(),
-    )
-    await own_audited.delivery_flow.run_due()
-    own_audited.delivery_flow.clock.advance(days=4)
-    await own_audited.delivery_flow.run_due()
+    flow = own_audited.delivery_flow
+    await flow.steps.accept(["550-rcpt-unknown@example.org", "dee@example.org"])
+    suppressed = "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, $2, 'complaint', $3)"
+    await own_audited.sql(suppressed, own_audited.account_id, "dee@example.org", flow.clock.now())
+    await flow.run_due()
+    flow.clock.advance(days=4)
+    await flow.run_due()
     ended = await own_audited.sql(
         "SELECT status FROM recipients r WHERE status IN ('bounced', 'failed') AND NOT EXISTS ("
         " SELECT FROM attempts a WHERE a.message_id = r.message_id AND a.position = r.position"
@@ -174,12 +173,7 @@ PLANTED = {
     ),
     "a cancelled recipient who was tried": (f"{CANCELLED} WHERE email = 'ada@example.org'", 3, UNEXPECTED),
     "an event of one who was cancelled": (f"{CANCELLED} WHERE email = 'ada@example.org'", 6, UNEXPECTED),
-    "a repeated send": (
-        """INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at,
-           finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage, code, response FROM attempts
-           WHERE outcome = 'delivered'""",
-        4, DUPLICATED,
-    ),
+    "a repeated send": (_REPEATED.format(_REPORTED), 4, DUPLICATED),
     "a release of one who was delivered to": (
         "UPDATE ledger SET kind = 'release' WHERE kind = 'settle'", 5, UNEXPECTED,
     ),
@@ -275,74 +269,64 @@ async def test_a_cancelled_message_that_arrived_is_found(audited: Audited) -> No
 
 async def test_mail_that_the_simulator_took_is_in_no_outside_log(audited: Audited) -> None:
     await audited.sql("UPDATE attempts SET mx_host = NULL, remote_ip = NULL WHERE outcome = 'delivered'")
-    tally = await audited.audit(receiver=[])
-    assert not tally.is_broken
+    assert not (await audited.audit(receiver=[])).is_broken
 
 
-async def test_a_copy_that_an_orphan_excuses_is_explained(audited: Audited) -> None:
-    await audited.sql(
-        "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id, started_at FROM attempts"
-        " WHERE outcome = 'delivered'"
-    )
-    tally = await audited.audit(receiver=_with_one_twice(audited.arrivals))
-    assert not tally.is_broken
-    assert tally.counts[Promise.ONCE].explained == 1
-
-
-async def test_a_duplicate_after_a_late_report_is_explained(audited: Audited) -> None:
-    # It was taken for dead a minute after it began, and another one sent the message while it waited for its answer.
-    await audited.sql("UPDATE attempts SET finished_at = started_at + interval '2 minutes' WHERE outcome = 'delivered'")
-    await audited.sql(
-        "INSERT INTO attempts SELECT account_id, message_id, position, fence + 1, worker_id,"
-        " started_at + interval '1 minute', finished_at, outcome, is_ambiguous, mx_host, remote_ip, tls, stage, code,"
-        " response FROM attempts WHERE outcome = 'delivered'"
-    )
+@pytest.mark.parametrize(
+    "statements",
+    [
+        [_REPEATED.format("")],
+        # It was taken for dead a minute after it began, and another sent the message while it waited for its answer.
+        [
+            "UPDATE attempts SET finished_at = started_at + interval '2 minutes' WHERE outcome = 'delivered'",
+            _REPEATED.format(" + interval '1 minute'" + _REPORTED),
+        ],
+    ],
+    ids=["an orphan", "a late report"],
+)
+async def test_a_copy_that_an_orphan_or_a_late_report_excuses_is_explained(
+    audited: Audited, statements: list[str]
+) -> None:
+    for statement in statements:
+        await audited.sql(statement)
     tally = await audited.audit(receiver=_with_one_twice(audited.arrivals))
     assert not tally.is_broken
     assert tally.counts[Promise.ONCE].explained == 1
 
 
 async def test_a_blind_copy_that_others_can_read_of_is_found(own_audited: Audited) -> None:
-    sent = await own_audited.delivery_flow.steps.accept(["ada@example.org"], bcc=["secret@example.net"])
-    await own_audited.delivery_flow.run_due()
-    lines = [_arrival(row) for row in own_audited.delivery_flow.receiver.accepted]
+    flow = own_audited.delivery_flow
+    sent = await flow.steps.accept(["ada@example.org"], bcc=["secret@example.net"])
+    await flow.run_due()
+    lines = own_audited.arrivals
     assert not (await own_audited.audit(receiver=lines)).is_broken
-    leaked = [row for row in own_audited.delivery_flow.receiver.accepted if row.recipient == "secret@example.net"][-1]
+    leaked = [row for row in flow.receiver.accepted if row.recipient == "secret@example.net"][-1]
     message = b"X-Envelope-To: =?utf-8?q?secret=40example=2Enet?=\r\n" + leaked.message
     lines[-1] = _arrival(leaked, message=base64.b64encode(message).decode())
     tally = await own_audited.audit(receiver=lines)
     assert {row.where for row in tally.findings if row.promise is Promise.BLIND_COPIES} == {ids.text(ids.MESSAGE, sent)}
 
 
-async def test_what_was_accepted_and_is_not_on_record_is_lost(audited: Audited) -> None:
-    lost = {"via": "http", "outcome": "accepted", "key": "k", "id": "em_01k00000000000000000000000"}
-    tally = await audited.audit(sender=[lost])
-    assert (1, "lost") in found(tally)
-
-
-async def test_two_messages_for_one_key_are_found(audited: Audited) -> None:
-    first, second, *_ = audited.messages
-    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": row} for row in (first, second)]
+async def test_accepted_mail_that_is_not_on_record_and_two_messages_for_one_key_are_found(audited: Audited) -> None:
+    lost = _accepted("k", "em_01k00000000000000000000000")
+    assert (1, "lost") in found(await audited.audit(sender=[lost]))
+    lines = [_accepted("k", message_id) for message_id in audited.messages[:2]]
     assert (2, "duplicated") in found(await audited.audit(sender=lines))
 
 
 async def test_one_key_under_several_credentials_is_no_duplicate(audited: Audited) -> None:
-    account_id = audited.delivery_flow.steps.sender.account_id
-    others = [uuid4() for _ in range(2)]
-    for number, credential_id in enumerate(others, 1):
-        await audited.sql(
-            "INSERT INTO credentials (account_id, id, username, name, secret_hash, is_default, created_at)"
-            " SELECT account_id, $2, username || $3, name || $3, secret_hash, false, created_at FROM credentials"
-            " WHERE account_id = $1 AND is_default",
-            account_id,
-            credential_id,
-            f"-{number}",
-        )
+    another_credential = """
+        INSERT INTO credentials (account_id, id, username, name, secret_hash, is_default, created_at)
+        SELECT account_id, $2, username || $3, name || $3, secret_hash, false, created_at FROM credentials
+        WHERE account_id = $1 AND is_default
+    """
+    for number, credential_id in enumerate([uuid4(), uuid4()], 1):
+        await audited.sql(another_credential, audited.account_id, credential_id, f"-{number}")
         message_id = ids.parse(ids.MESSAGE, audited.messages[number])
         for table, column in (("messages", "id"), ("idempotency", "message_id")):
             await audited.sql(f"UPDATE {table} SET credential_id = $2 WHERE {column} = $1", message_id, credential_id)
     await audited.sql("UPDATE idempotency SET key = 'order-1'")
-    lines = [{"via": "http", "outcome": "accepted", "key": "order-1", "id": row} for row in audited.messages]
+    lines = [_accepted("order-1", message_id) for message_id in audited.messages]
     tally = await audited.audit(sender=lines)
     assert tally.findings == []
     assert tally.counts[Promise.IDEMPOTENT].checked >= 3
@@ -351,7 +335,7 @@ async def test_one_key_under_several_credentials_is_no_duplicate(audited: Audite
 async def test_a_key_used_again_after_a_day_is_no_duplicate(own_audited: Audited) -> None:
     own_audited.delivery_flow.clock.advance(hours=25)
     later = ids.text(ids.MESSAGE, await own_audited.delivery_flow.steps.accept(["late@example.org"]))
-    lines = [{"via": "http", "outcome": "accepted", "key": "k", "id": row} for row in (own_audited.messages[0], later)]
+    lines = [_accepted("k", message_id) for message_id in (own_audited.messages[0], later)]
     assert (2, "duplicated") not in found(await own_audited.audit(sender=lines))
 
 
@@ -372,15 +356,12 @@ async def test_mail_with_an_empty_sender_is_found_at_its_recipient(audited: Audi
 
 async def test_a_call_signed_before_the_secret_was_rotated_is_no_breach(audited: Audited) -> None:
     ((body,),) = await audited.sql("SELECT body FROM events WHERE type = 'email.bounced'")
-    account_id = audited.delivery_flow.steps.sender.account_id
     rotated_at = 1_800_000_000.0
-    await audited.sql(
-        "INSERT INTO audit_log (account_id, id, at, actor, action, target, detail)"
-        " VALUES ($1, $2, to_timestamp($3), 'ada@example.org', 'webhook.secret_rotated', 'webhook', '{}')",
-        account_id,
-        uuid4(),
-        rotated_at,
-    )
+    noted = """
+        INSERT INTO audit_log (account_id, id, at, actor, action, target, detail)
+        VALUES ($1, $2, to_timestamp($3), 'ada@example.org', 'webhook.secret_rotated', 'webhook', '{}')
+    """
+    await audited.sql(noted, audited.account_id, uuid4(), rotated_at)
     tally = await audited.audit(webhooks=[_call(body, at=rotated_at - 60, secret="whsec_of_before")])
     assert (found(tally), tally.is_broken) == ({(7, "unknown")}, False)
     tally = await audited.audit(webhooks=[_call(body, at=rotated_at + 60, secret="whsec_of_before")])

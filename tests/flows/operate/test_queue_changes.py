@@ -44,8 +44,8 @@ class Desk:
         return tuple(await self.changes.count(change, await self.changes.select(Chosen(**chosen))))
 
     async def available(self) -> int:
-        rows = await self.steps.fetch("SELECT available FROM accounts WHERE id = $1", self.steps.sender.account_id)
-        return int(rows[0][0])
+        query = "SELECT available FROM accounts WHERE id = $1"
+        return int(await self.steps.value(query, self.steps.sender.account_id))
 
     async def sql(self, statement: str, *arguments: object) -> list[Any]:
         return await self.steps.fetch(statement, *arguments)
@@ -81,11 +81,9 @@ async def test_cancelled_mail_has_failed_with_an_event_and_its_credit_is_returne
     assert desk.flow.receiver.accepted == []
     assert explain("failed", None, CANCELLED).headline == "The operator of this service cancelled the message."
     await desk.assert_audit_clean()
-    log = await desk.monitor.operator_log(10)
-    (entry,) = [found for found in log if found.entry.action.startswith("queue.")]
-    assert (entry.entry.action, dict(entry.entry.detail)) == (
-        "queue.cancel", {"recipients": 2, "credits_returned": 2},
-    )  # fmt: skip
+    log = [found.entry for found in await desk.monitor.operator_log(10)]
+    noted = [(entry.action, dict(entry.detail)) for entry in log if entry.action.startswith("queue.")]
+    assert noted == [("queue.cancel", {"recipients": 2, "credits_returned": 2})]
 
 
 async def test_mail_that_a_worker_has_is_left_and_its_outcome_counts(desk: Desk) -> None:
@@ -168,26 +166,24 @@ async def test_held_mail_can_be_cancelled(desk: Desk) -> None:
     await desk.assert_audit_clean()
 
 
-async def test_deferred_mail_is_tried_now_except_for_its_last_try(database_url: str) -> None:
-    async with open_delivery_flow(database_url, behaviour="451-rcpt") as flow:
-        flow.serve("example.org")
-        desk = Desk(flow)
-        message = await desk.steps.accept(["a@example.org"])
-        await flow.run_due()
-        assert await flow.statuses(message) == ["deferred"]
-        assert await flow.run_due() == 0
-        assert (await desk.count(QueueChange.RETRY, message=text(message)))[0] == 1
-        assert await desk.apply(QueueChange.RETRY, message=text(message)) == 1
-        assert await flow.run_due() == 1
-        assert (await flow.recipients(message))[0][3] == 2
-        # A released mail keeps the time of its next try.
-        await desk.apply(QueueChange.HOLD, message=text(message))
-        await desk.apply(QueueChange.RELEASE, message=text(message))
-        assert await flow.run_due() == 0
-        await desk.sql("UPDATE delivery_schedule SET attempt_count = 9, fence = fence + 9")
-        assert await desk.count(QueueChange.RETRY, message=text(message)) == (0, 0, 0, 0, 1)
-        await desk.sql("UPDATE delivery_schedule SET attempt_count = 2")
-        await desk.assert_audit_clean()
+async def test_deferred_mail_is_tried_now_except_for_its_last_try(desk: Desk) -> None:
+    flow = desk.flow
+    message = await desk.steps.accept(["450-rcpt@example.org"])
+    await flow.run_due()
+    assert await flow.statuses(message) == ["deferred"]
+    assert await flow.run_due() == 0
+    assert (await desk.count(QueueChange.RETRY, message=text(message)))[0] == 1
+    assert await desk.apply(QueueChange.RETRY, message=text(message)) == 1
+    assert await flow.run_due() == 1
+    assert (await flow.recipients(message))[0][3] == 2
+    # A released mail keeps the time of its next try.
+    await desk.apply(QueueChange.HOLD, message=text(message))
+    await desk.apply(QueueChange.RELEASE, message=text(message))
+    assert await flow.run_due() == 0
+    await desk.sql("UPDATE delivery_schedule SET attempt_count = 9, fence = fence + 9")
+    assert await desk.count(QueueChange.RETRY, message=text(message)) == (0, 0, 0, 0, 1)
+    await desk.sql("UPDATE delivery_schedule SET attempt_count = 2")
+    await desk.assert_audit_clean()
 
 
 async def test_mail_is_selected_by_account_destination_lane_and_age(desk: Desk) -> None:

@@ -15,7 +15,7 @@ from posthouse.rules.usage import KEYS_A_DAY_MAX
 from posthouse.store import usage, usage_reasons
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.postgres import Connection
-from posthouse.store.usage import UsageCounts, UsageRow
+from posthouse.store.usage import ProviderDay, UsageCounts, UsageRow
 from tests.support.accept_flow import Sender, new_id
 from tests.support.context import context
 from tests.support.delivery_steps import DeliverySteps
@@ -23,6 +23,8 @@ from tests.support.delivery_steps import DeliverySteps
 DELIVERED, BOUNCED, FAILED, DEFERRED = (
     DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED, DeliveryResult.DEFERRED,
 )  # fmt: skip
+GOOGLE = "gmail-smtp-in.l.google.com"
+EVER = date(2020, 1, 1), date(2099, 1, 1)
 
 
 def usage_counter(steps: DeliverySteps, accounts_a_step: int = 10) -> UsageCounter:
@@ -40,8 +42,18 @@ class Counting:
     usage_counter: UsageCounter
 
     @property
+    def account_id(self) -> AccountId:
+        return AccountId(self.steps.sender.account_id)
+
+    @property
     def today(self) -> date:
         return self.steps.clock.now().astimezone(UTC).date()
+
+    async def begin_now(self) -> None:
+        """To count the days without mail before would take longer than all of these tests."""
+        await self.steps.fetch("DELETE FROM usage_counter_progress")
+        begun = "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)"
+        await self.steps.fetch(begun, self.steps.clock.now(), self.today)
 
     async def send(
         self, *results: DeliveryResult, sender: Sender | None = None, mode: Mode = Mode.LIVE, **given: Any
@@ -59,7 +71,7 @@ class Counting:
     async def rows(self, sender: Sender | None = None) -> dict[date, UsageRow]:
         account_id = AccountId((sender or self.steps.sender).account_id)
         async with self.steps.database.connection() as connection:
-            return await usage.days(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
+            return await usage.days(connection, account_id, *EVER)
 
     async def days(self, sender: Sender | None = None) -> dict[date, UsageCounts]:
         return {day: row.live for day, row in (await self.rows(sender)).items()}
@@ -68,21 +80,20 @@ class Counting:
         """Today's, by their number."""
         begin = self.steps.clock.now().astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
         async with self.steps.database.connection() as connection:
-            account_id = AccountId(self.steps.sender.account_id)
-            found = await usage.hours(connection, account_id, begin, begin + timedelta(days=1))
+            found = await usage.hours(connection, self.account_id, begin, begin + timedelta(days=1))
         return {hour.astimezone(UTC).hour: row for hour, row in found.items()}
 
     async def reasons(self) -> dict[tuple[str, str, str, str], int]:
         async with self.steps.database.connection() as connection:
-            account_id = AccountId(self.steps.sender.account_id)
-            found = await usage_reasons.of_days(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
+            found = await usage_reasons.of_days(connection, self.account_id, *EVER)
         return {(*key[:3], key.reason.value): count.times for key, count in found}
 
-    async def latency(self) -> dict[tuple[date, str], int]:
+    async def providers(self) -> dict[tuple[date, str], ProviderDay]:
         async with self.steps.database.connection() as connection:
-            account_id = AccountId(self.steps.sender.account_id)
-            found = await usage.providers(connection, account_id, date(2020, 1, 1), date(2099, 1, 1))
-        return {(row.day, row.provider): sum(row.counts) for row in found}
+            return {(row.day, row.provider): row for row in await usage.providers(connection, self.account_id, *EVER)}
+
+    async def latency(self) -> dict[tuple[date, str], int]:
+        return {key: sum(row.counts) for key, row in (await self.providers()).items()}
 
 
 @pytest.fixture
@@ -91,19 +102,16 @@ async def counting(steps: DeliverySteps) -> Counting:
     noon = steps.clock.now().replace(hour=12, minute=0, second=0, microsecond=0)
     steps.clock.advance(noon + timedelta(days=1) - steps.clock.now())
     await steps.renew()
-    # To count the days without mail before that would take longer than all of these tests.
-    now = steps.clock.now()
-    await steps.fetch(
-        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)",
-        now,
-        now.date(),
-    )
-    return Counting(steps, usage_counter(steps))
+    counting = Counting(steps, usage_counter(steps))
+    await counting.begin_now()
+    return counting
 
 
-async def test_each_result_is_counted_once_however_often_is_counted(counting: Counting) -> None:
+async def test_each_result_is_counted_once_after_a_minute_however_often_is_counted(counting: Counting) -> None:
     await counting.send(DELIVERED, DELIVERED, BOUNCED, FAILED)
     await counting.steps.accept(2)
+    await counting.usage_counter.run()
+    assert await counting.days() == {}
     assert (await counting.count()).steps > 0
     counted = UsageCounts(accepted=6, delivered=2, bounced=1, failed=1)
     assert await counting.days() == {counting.today: counted}
@@ -112,20 +120,9 @@ async def test_each_result_is_counted_once_however_often_is_counted(counting: Co
     assert await counting.days() == {counting.today: counted}
 
 
-async def test_what_is_less_than_a_minute_old_waits_for_the_next_run(counting: Counting) -> None:
-    await counting.send(DELIVERED)
-    await counting.usage_counter.run()
-    assert await counting.days() == {}
-    await counting.count()
-    assert (await counting.days())[counting.today].delivered == 1
-
-
 async def test_a_result_belongs_to_the_day_of_its_message(counting: Counting) -> None:
     day = counting.today
-    claimed = await counting.steps.claimed(2)
-    await counting.steps.record(
-        counting.steps.outcome(claimed[0], DELIVERED), counting.steps.outcome(claimed[1], DEFERRED)
-    )
+    await counting.send(DELIVERED, DEFERRED)
     await counting.count()
     assert await counting.days() == {day: UsageCounts(accepted=2, delivered=1)}
     counting.steps.clock.advance(days=2)
@@ -137,17 +134,16 @@ async def test_a_result_belongs_to_the_day_of_its_message(counting: Counting) ->
     assert await counting.latency() == {(day, "other"): 2}
 
 
-async def test_how_long_it_took_is_stored_by_mailbox_provider(counting: Counting) -> None:
+async def test_outcomes_and_how_long_they_took_are_stored_by_mailbox_provider(counting: Counting) -> None:
     day = counting.today
-    await counting.send(DELIVERED, BOUNCED, mx_host="gmail-smtp-in.l.google.com")
+    await counting.send(DELIVERED, DELIVERED, BOUNCED, FAILED, mx_host=GOOGLE)
     await counting.send(DELIVERED, mx_host="acme-com.mail.protection.outlook.com")
     await counting.send(FAILED, mx_host=None)
     await counting.count()
-    assert await counting.latency() == {(day, "google"): 2, (day, "microsoft"): 1}
-    async with counting.steps.database.connection() as connection:
-        account_id = AccountId(counting.steps.sender.account_id)
-        found = {row.provider: row.counts for row in await usage.providers(connection, account_id, day, day)}
-    read = rules.percentiles(found["google"])
+    assert await counting.latency() == {(day, "google"): 4, (day, "microsoft"): 1}
+    google = (await counting.providers())[day, "google"]
+    assert (google.delivered, google.bounced, google.failed, sum(google.delivered_counts)) == (2, 1, 1, 2)
+    read = rules.percentiles(google.counts)
     assert read is not None
     assert 1.6 <= read.p50 <= 2.5, "each took two seconds"
 
@@ -176,18 +172,8 @@ async def test_a_result_belongs_to_the_hour_of_its_message(counting: Counting) -
     assert await counting.days() == {counting.today: UsageCounts(accepted=5, delivered=1, bounced=1)}
 
 
-async def test_outcomes_and_the_time_to_delivery_are_stored_by_provider(counting: Counting) -> None:
-    await counting.send(DELIVERED, DELIVERED, BOUNCED, FAILED, mx_host="gmail-smtp-in.l.google.com")
-    await counting.count()
-    async with counting.steps.database.connection() as connection:
-        account_id = AccountId(counting.steps.sender.account_id)
-        (google,) = await usage.providers(connection, account_id, counting.today, counting.today)
-    assert (google.provider, google.delivered, google.bounced, google.failed) == ("google", 2, 1, 1)
-    assert (sum(google.counts), sum(google.delivered_counts)) == (4, 2)
-
-
 async def test_reasons_are_counted_by_provider_and_code(counting: Counting) -> None:
-    google: dict[str, Any] = {"mx_host": "gmail-smtp-in.l.google.com", "stage": "rcpt"}
+    google: dict[str, Any] = {"mx_host": GOOGLE, "stage": "rcpt"}
     await counting.send(BOUNCED, BOUNCED, **google, code=550, response="5.1.1 does not exist")
     await counting.send(BOUNCED, mx_host=None, remote_ip=None, code=None, response="the domain does not exist")
     await counting.send(DELIVERED, **google)
@@ -205,7 +191,7 @@ async def test_deferrals_are_counted_once_their_recipient_is_final(counting: Cou
     await counting.count()
     assert await counting.reasons() == {}
     async with counting.steps.database.transaction() as tx:
-        waiting = await usage_reasons.deferred_now(tx, AccountId(counting.steps.sender.account_id))
+        waiting = await usage_reasons.deferred_now(tx, counting.account_id)
     ((key, count),) = waiting.items()
     assert (key.provider, key.result, key.code, key.reason) == ("other", "deferred", "4.7.1", "greylisted")
     assert count == (1, first.message_id)
@@ -216,18 +202,16 @@ async def test_deferrals_are_counted_once_their_recipient_is_final(counting: Cou
     await counting.count()
     assert await counting.reasons() == {("other", "deferred", "4.7.1", "greylisted"): 1}
     async with counting.steps.database.transaction() as tx:
-        assert await usage_reasons.deferred_now(tx, AccountId(counting.steps.sender.account_id)) == {}
+        assert await usage_reasons.deferred_now(tx, counting.account_id) == {}
 
 
 async def test_a_server_that_invents_codes_fills_no_table(counting: Counting) -> None:
     for number in range(6):
-        claimed = await counting.steps.claimed(40)
-        await counting.steps.record(
-            *[
-                counting.steps.outcome(claim, BOUNCED, code=550, response=f"5.{number + 100}.{place} no")
-                for place, claim in enumerate(claimed)
-            ]
-        )
+        outcomes = [
+            counting.steps.outcome(claim, BOUNCED, code=550, response=f"5.{number + 100}.{place} no")
+            for place, claim in enumerate(await counting.steps.claimed(40))
+        ]
+        await counting.steps.record(*outcomes)
         counting.steps.clock.advance(seconds=1)
     await counting.count()
     reasons = await counting.reasons()
@@ -237,7 +221,7 @@ async def test_a_server_that_invents_codes_fills_no_table(counting: Counting) ->
 
 
 async def test_a_step_that_fails_counts_nothing(counting: Counting) -> None:
-    await counting.send(DELIVERED, BOUNCED, mx_host="gmail-smtp-in.l.google.com", code=550, response="5.1.1 unknown")
+    await counting.send(DELIVERED, BOUNCED, mx_host=GOOGLE, code=550, response="5.1.1 unknown")
     # The last statement of the step fails, as if the process had died before its commit.
     await counting.steps.fetch(
         "CREATE FUNCTION fail() RETURNS trigger AS $$ BEGIN RAISE 'not now'; END $$ LANGUAGE plpgsql"
@@ -284,8 +268,8 @@ async def test_an_interrupted_count_continues_where_it_stopped(counting: Countin
     async with counting.steps.database.connection() as connection:
         state = await usage.state(connection)
     assert state is not None
-    mine, theirs = AccountId(counting.steps.sender.account_id), AccountId(other.account_id)
-    assert state.counted_to(mine) > state.counted_to(theirs), "each row says how new it is"
+    older = state.counted_to(AccountId(other.account_id))
+    assert state.counted_to(counting.account_id) > older, "each row says how new it is"
     assert (await counting.days())[counting.today].delivered == 2
     assert (await counting.days(other))[counting.today].bounced == 1
 
@@ -316,10 +300,8 @@ async def test_a_message_that_appeared_late_is_counted_when_its_day_is_closed(co
 
 async def _hidden(connection: Connection, message_id: object, *, is_there: bool) -> None:
     """Not counted while it costs nothing, as a message is not while it isn't committed."""
-    await connection.execute(
-        """UPDATE messages SET credits_reserved = CASE WHEN $2 THEN recipient_count ELSE 0 END WHERE id = $1""",
-        message_id, is_there,
-    )  # fmt: skip
+    costs = "UPDATE messages SET credits_reserved = CASE WHEN $2 THEN recipient_count ELSE 0 END WHERE id = $1"
+    await connection.execute(costs, message_id, is_there)
 
 
 async def test_a_transaction_that_is_still_open_holds_the_count_back(counting: Counting) -> None:
@@ -338,11 +320,7 @@ async def test_how_long_mail_took_is_forgotten_but_not_how_much_it_was(counting:
     await counting.count()
     (day,) = await counting.days()
     counting.steps.clock.advance(DETAILS_KEPT + timedelta(days=1))
-    # To count the days without mail would take longer than all of these tests.
-    now = counting.steps.clock.now()
-    await counting.steps.fetch(
-        "UPDATE usage_counter_progress SET counted_before = $1, pass_before = $1, recount_day = $2", now, now.date()
-    )
+    await counting.begin_now()
     assert (await counting.count()).forgotten == 2, "a provider and an hour"
     assert await counting.hours() == {}
     assert await counting.latency() == {}
@@ -351,10 +329,8 @@ async def test_how_long_mail_took_is_forgotten_but_not_how_much_it_was(counting:
 
 async def test_a_test_of_the_webhook_is_no_result(counting: Counting) -> None:
     now = counting.steps.clock.now()
-    await counting.steps.fetch(
-        "INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, '')",
-        counting.steps.sender.account_id, new_id(now), now,
-    )  # fmt: skip
+    event = "INSERT INTO events (account_id, id, type, created_at, body) VALUES ($1, $2, 'webhook.test', $3, '')"
+    await counting.steps.fetch(event, counting.account_id, new_id(now), now)
     await counting.count()
     assert await counting.days() == {}
 
