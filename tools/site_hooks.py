@@ -90,6 +90,13 @@ EXAMPLES: Final = re.compile(rf"^({_BLOCK})\n<!-- the same with a client library
 _SECTION: Final = rf"### (?:{'|'.join(LANGUAGES.values())}|JavaScript)[^\n]*\n\n{_BLOCK}"
 IN_LANGUAGES: Final = re.compile(rf"^{_SECTION}(?:\n{_SECTION})+", re.MULTILINE)
 
+# A rule of docs/reference, as HTML.
+RULE: Final = re.compile(r"<li>(?P<loose>\n?<p>)?<strong>(?P<id>[A-Z]+-\d+)</strong>")
+# Where a long name within a table may break.
+BREAKS: Final = re.compile(r"(?<=[._/])(?=[\w{])")
+_CELL: Final = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+_CODE: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+
 OUTSIDE: Final = re.compile(
     r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?https?:[^>]*>"
     r"|<link[^>]*rel=\"?(?:stylesheet|preconnect)[^>]*https?:[^>]*>"
@@ -139,6 +146,22 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> st
     return IN_LANGUAGES.sub(_sections_as_tabs, EXAMPLES.sub(_examples_as_tabs, linked))
 
 
+def on_page_content(html: str, *, page: Page, **_: Any) -> str:
+    """Each rule has an address, so that it can be linked."""
+    if not page.file.src_uri.startswith("reference/"):
+        return html
+    page.present_anchor_ids = {
+        *(page.present_anchor_ids or ()),
+        *(found["id"].lower() for found in RULE.finditer(html)),
+    }
+    return RULE.sub(_rule_with_address, html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Long names in tables break at their dots and underscores, not anywhere."""
+    return _CELL.sub(lambda cell: _CODE.sub(lambda name: BREAKS.sub("<wbr>", name.group()), cell.group()), output)
+
+
 def on_post_build(*, config: MkDocsConfig) -> None:
     """Every page as Markdown too, and the index of them (llmstxt.org), for programs that read."""
     site = Path(config.site_dir)
@@ -164,6 +187,11 @@ def on_nav(nav: Any, **_: Any) -> Any:
         section = page.ancestors[-1].title if page.ancestors else "Start"
         _SEEN.setdefault(section, []).append(page)
     return nav
+
+
+def _rule_with_address(found: re.Match[str]) -> str:
+    anchor = found["id"].lower()
+    return f'<li class="rule" id="{anchor}">{found["loose"] or ""}<a href="#{anchor}">{found["id"]}</a>'
 
 
 def _pages_of(entries: object) -> Iterator[str]:
