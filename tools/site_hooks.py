@@ -100,7 +100,8 @@ RULE: Final = re.compile(r"<li>(?P<loose>\n?<p>)?<strong>(?P<id>[A-Z]+-\d+)</str
 # Where a long name within a table may break.
 BREAKS: Final = re.compile(r"(?<=[._/])(?=[\w{])")
 _CELL: Final = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
-_CODE: Final = re.compile(r"(?<=<code>)[^<]+(?=</code>)")
+_FIELDS: Final = re.compile(r"<table>(?=\s*<thead>\s*<tr>\s*<th>(?:Field|Parameter)</th>)")
+_CODE: Final = re.compile(r"(?<=<code>)[^<@]+(?=</code>)")
 
 OUTSIDE: Final = re.compile(
     r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?https?:[^>]*>"
@@ -165,8 +166,9 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Long names in tables break at their dots and underscores, not anywhere."""
-    return _CELL.sub(lambda cell: _CODE.sub(lambda name: BREAKS.sub("<wbr>", name.group()), cell.group()), output)
+    """Long names in tables break at their dots and underscores; tables of fields are lists on a small screen."""
+    marked = _FIELDS.sub("<table data-fields>", output)
+    return _CELL.sub(lambda cell: _CODE.sub(lambda name: BREAKS.sub("<wbr>", name.group()), cell.group()), marked)
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
