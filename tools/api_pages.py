@@ -384,7 +384,7 @@ def _guarantees() -> dict[str, list[str]]:
                 calls = _calls(text)
                 named = [call for call, _ in calls]
                 subjects = [call for call, is_subject in calls if is_subject] or of_section
-                said = _LINK.sub(lambda link, name=file.name: f"](../reference/{_target(link[1], name)})", text)
+                said = _linked_from_operations(text, file.name)
                 for call in dict.fromkeys(subjects or (about if len(about) == 1 or not named else named)):
                     found.setdefault(call, []).append(f"- [{rule}](../reference/{file.name}#{rule.lower()}): {said}")
     return found
@@ -409,8 +409,10 @@ def _calls(text: str) -> list[tuple[str, bool]]:
     return found
 
 
-def _target(link: str, page: str) -> str:
-    return page + link if link.startswith("#") else link
+def _linked_from_operations(text: str, page: str) -> str:
+    """The text of a rule with links that work from the page of an operation."""
+    here = re.sub(r"\]\(#", f"]({page}#", text)
+    return _LINK.sub(r"](../reference/\1)", here)
 
 
 def _json(value: Any) -> str:
