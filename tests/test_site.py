@@ -107,3 +107,19 @@ def test_every_page_is_there_as_markdown_and_in_the_index_for_programs(site: Pat
 def test_the_code_of_six_languages_is_in_tabs(site: Path) -> None:
     for page, tabs in {"index": 7, "howto/send-mail/index": 7, "howto/receive-webhooks/index": 6}.items():
         assert (site / f"{page}.html").read_text().count('id="__tabbed_') == tabs, page
+
+
+def test_a_rule_has_an_address_to_which_the_page_of_its_operation_links(site: Path) -> None:
+    assert '<li class="rule" id="idem-13">' in (site / "reference/rules/index.html").read_text()
+    assert 'href="../../reference/rules/#idem-13"' in (site / "api/send-email/index.html").read_text()
+
+
+def test_the_fields_of_an_operation_are_marked_for_small_screens(site: Path) -> None:
+    assert (site / "api/send-email/index.html").read_text().count("<table data-fields>") == 3
+
+
+def test_the_calculator_comes_with_its_script_and_figures(site: Path) -> None:
+    page = (site / "howto/sizing/index.html").read_text()
+    assert 'src="../../assets/sizing.js"' in page
+    assert "&quot;scaling.sum&quot;" in page
+    assert (site / "assets/sizing.js").is_file()

@@ -1,7 +1,7 @@
 """The pages of the API on the documentation site: one for each operation, their index, and the events.
 
-Everything is from docs/reference/openapi.json, the declared operations, the tables of rules in docs/reference, and the
-functions that write events.
+Everything is from docs/reference/openapi.json, the declared operations, the rules in docs/reference, and the functions
+that write events.
 """
 
 import json
@@ -26,8 +26,11 @@ from tools.write_openapi import FILE, resolved
 JSON: Final = "application/json"
 DIRECTORY: Final = "api"
 _ABBREVIATIONS: Final = {"totp": "TOTP"}
-_RULE: Final = re.compile(r"^\| ([A-Z]+-\d+) \| (.*) \|$", re.MULTILINE)
-_CALL: Final = re.compile(r"`((?:GET|POST|PUT|PATCH|DELETE) /[^` ]*)")
+RULE: Final = re.compile(r"^- \*\*([A-Z]+-\d+)\*\* ((?:.+\n)(?:  .+\n)*)", re.MULTILINE)
+# A call in a rule: whole, or the end of one such as `POST …/stop`, `/{lane}` or `DELETE`.
+_CALL: Final = re.compile(r"`(?:(GET|POST|PUT|PATCH|DELETE)\b ?)?((?:…?/[^` ?]*)?)[^`]*`")
+# What stands in front of a call that its sentence is about.
+_SUBJECT: Final = re.compile(r"(?:^|[.;,] |` and )$")
 _LINK: Final = re.compile(r"\]\((?!https?:)([^)]*)\)")
 _INDEX: Final = """
 {count} operations, each with a request, its answer, its fields and its errors. Begin with the
@@ -42,6 +45,49 @@ get all of them, and about a message a few more fields: `reason` (if something w
 be added. What holds for events: [webhooks](../reference/webhooks.md#what-is-sent),
 [endpoints](../reference/endpoints.md).
 """
+# Where all rules of a family are; those of an operation are on its page.
+_RULES: Final = {
+    "Email": "rules.md",
+    "Templates": "rules.md#templates",
+    "Sessions": "sessions.md",
+    "Team": "team.md",
+    "Account": "account.md",
+    "Domains": "domains.md",
+    "Credentials": "credentials.md",
+    "Keys": "credentials.md",
+    "Messages": "message-detail.md",
+    "Suppressions": "suppressions.md",
+    "Webhooks": "webhooks.md",
+    "Endpoints": "endpoints.md",
+    "Events": "webhooks.md#events",
+    "Unsubscribe": "rules.md#leaving-a-list",
+    "Operation": "rules.md#http",
+    "Operator": "operator.md",
+}
+# Sections of rules.md that are about one operation, whose rules therefore don't name it.
+_SECTIONS: Final = {
+    "The send response": "POST /emails",
+    "Idempotency": "POST /emails",
+    "Reading a message": "GET /emails/{id}",
+    "Login": "POST /v1/auth/login",
+}
+# Fields that mean the same in every answer, where the document doesn't describe them.
+_MEANINGS: Final = {
+    "attempt_count": "Attempts so far.",
+    "billing_status": "Whether the credits are set aside (`reserved`), spent (`settled`) or returned (`released`).",
+    "credits_reserved": "Credits that were set aside on acceptance; never changes.",
+    "duration_ms": "In milliseconds.",
+    "last_smtp_code": "The code of the last reply; null if no server answered.",
+    "last_smtp_response": "The text of the last reply, or ours if no server answered.",
+    "latest_version": "The number of the newest version.",
+    "max_attempts": "How often it is tried at most.",
+    "p95_seconds": "95 % took at most this long.",
+    "p99_seconds": "99 % took at most this long.",
+    "published_version": "The version that is sent; null if none is published.",
+    "recipient_count": "Unique recipients.",
+    "revoked_at": "When it was revoked; null while it works.",
+    "verified_at": "When its records were found; null before.",
+}
 # Codes that only operations that send can answer with, or only those that take an Idempotency-Key.
 _OF_SENDING: Final = {Code.ACCOUNT_SUSPENDED, Code.WARMUP_LIMITED}
 _OF_KEYS: Final = {Code.IDEMPOTENCY_CONFLICT, Code.IDEMPOTENCY_IN_PROGRESS}
@@ -205,8 +251,13 @@ def _page(operation: Operation) -> Iterator[str]:
         yield from ("", "```json", _json(example(operation.answer_schema)), "```")
         yield from _fields(operation.answer_schema, of_answer=True)
     yield from _errors(operation)
-    if guarantees := _guarantees().get(f"{operation.method} {operation.path}"):
-        yield from ("", "## Guarantees", "", "Each has at least one test that carries its id.", "", *guarantees)
+    yield from ("", "## Guarantees", "")
+    rules = _RULES[operation.family]
+    own = f"](../reference/{rules.partition('#')[0]}#"
+    guarantees = _guarantees().get(f"{operation.method} {operation.path}", [])
+    yield from (*sorted(guarantees, key=lambda line: own not in line), "") if guarantees else ()
+    title = (FILE.parent / rules.partition("#")[0]).read_text(encoding="utf-8").partition("\n")[0].removeprefix("# ")
+    yield f"All of them, each with a test: [{title}](../reference/{rules})."
 
 
 def _credential(operation: Operation) -> str:
@@ -217,7 +268,7 @@ def _credential(operation: Operation) -> str:
         return "the token of an operator's login"
     scopes = " and ".join(f"`{scope.value}`" for scope in access.scopes)
     if access.role is None:
-        return f"any: an API key with the scope {scopes}, an SMTP username and password, or the token of a login"
+        return f"an API key with the scope {scopes}, an SMTP username and password, or the token of a login"
     token = f"the token of a login with the role {access.role.value} or above"
     return f"an API key with the scope {scopes}, or {token}" if scopes else token
 
@@ -268,7 +319,7 @@ def _rows(schema: Mapping[str, Any], prefix: str, within: tuple[str, ...]) -> It
             continue
         for name, inner in sorted(found.get("properties", {}).items(), key=lambda field: field[0] == "request_id"):
             path, required = f"{prefix}{name}", name in found.get("required", ())
-            yield path, _type(inner), required, _cell(inner.get("description", ""))
+            yield path, _type(inner), required, _cell(inner.get("description") or _MEANINGS.get(name, ""))
             marks = "[]" * str(_type(inner)).count("list of")
             yield from _rows(inner, f"{path}{marks}.", (*within, model))
 
@@ -286,26 +337,31 @@ def _type(schema: Mapping[str, Any]) -> str:
     if "$ref" in schema:
         return _type(resolved(dict(schema), document()))
     if choices := schema.get("anyOf"):
-        return " or ".join(dict.fromkeys(_type(choice) for choice in choices))
+        *others, last = dict.fromkeys(_type(choice) for choice in choices)
+        return f"{', '.join(others)} or {last}" if others else last
     if "const" in schema:
         return f"`{json.dumps(schema['const'])}`"
     if values := schema.get("enum"):
         return ", ".join(f"`{value}`" if value is not None else "null" for value in values)
     if schema.get("type") == "array":
-        return f"list of {_type(schema.get('items', {}))}"
+        return f"list of {_plural(_type(schema.get('items', {})))}"
     if schema.get("type") == "object" and isinstance(inner := schema.get("additionalProperties"), dict):
-        return f"object of {_type(inner)}"
+        return f"object of {_plural(_type(inner))}"
     return str(schema.get("type", "any"))
+
+
+def _plural(kind: str) -> str:
+    return f"{kind}s" if kind.isalpha() else kind
 
 
 def _errors(operation: Operation) -> Iterator[str]:
     left_out = set() if Scope.SEND in operation.access.scopes else set(_OF_SENDING)
     left_out |= set() if _takes_key(operation) else _OF_KEYS
-    yield from ("", "## Errors", "", "| Status | Code | Meaning |", "|---|---|---|")
+    yield from ("", "## Errors", "", "| Status | Codes and meaning |", "|---|---|")
     for status in sorted(int(each) for each in operation.declared["responses"] if 400 <= int(each) < 500):
         codes = [code for code, reply in REPLIES.items() if reply.http == status and code not in left_out]
         links = ", ".join(f"[`{code.value}`](../reference/errors.md#{code.value})" for code in codes)
-        yield f"| {status} | {links} | {ERRORS[status][1]} |"
+        yield f"| {status} | {links}: {ERRORS[status][1]} |"
     yield from ("", "Any request can also be answered with [500 or 503](../reference/api-basics.md#errors).")
 
 
@@ -315,14 +371,48 @@ def _takes_key(operation: Operation) -> bool:
 
 @cache
 def _guarantees() -> dict[str, list[str]]:
-    """The rules that name an operation, by its method and path."""
+    """The rules about an operation, by its method and path."""
     found: dict[str, list[str]] = {}
     for file in sorted(FILE.parent.glob("*.md")):
-        for rule, text in _RULE.findall(file.read_text(encoding="utf-8")):
-            said = _LINK.sub(r"](../reference/\1)", text.replace("\\|", "|"))
-            for call in dict.fromkeys(_CALL.findall(text)):
-                found.setdefault(call, []).append(f"- [{rule}](../reference/{file.name}): {said}")
+        page = file.read_text(encoding="utf-8") + "\n"
+        # What a whole page is about is in its first sentence.
+        about = [call for call, _ in _calls(page.partition(". ")[0])]
+        for section in page.split("\n## "):
+            of_section = [_SECTIONS[title]] if (title := section.partition("\n")[0]) in _SECTIONS else []
+            for rule, lines in RULE.findall(section):
+                text = " ".join(lines.split())
+                calls = _calls(text)
+                named = [call for call, _ in calls]
+                subjects = [call for call, is_subject in calls if is_subject] or of_section
+                said = _linked_from_operations(text, file.name)
+                for call in dict.fromkeys(subjects or (about if len(about) == 1 or not named else named)):
+                    found.setdefault(call, []).append(f"- [{rule}](../reference/{file.name}#{rule.lower()}): {said}")
     return found
+
+
+def _calls(text: str) -> list[tuple[str, bool]]:
+    """The operations that a text names, by method and path, and whether a sentence is about them."""
+    known = {f"{operation.method} {operation.path}" for family in families().values() for operation in family}
+    found: list[tuple[str, bool]] = []
+    method, base = "", ""
+    for each in _CALL.finditer(text):
+        method, path = each[1] or method, each[2]
+        if path.startswith("…"):
+            calls = [call for call in known if call.startswith(f"{method} {base}") and call.endswith(path[1:])]
+        elif f"{method} {path}" in known:
+            base, calls = path, [f"{method} {path}"]
+        else:
+            shortened = (f"{method} {base}{path}", f"{method} {base}/{{id}}") if path or each[1] else ()
+            calls = [call for call in shortened if base and call in known][:1]
+        is_subject = path != base or _SUBJECT.search(text[: each.start()]) is not None
+        found += [(call, is_subject) for call in calls]
+    return found
+
+
+def _linked_from_operations(text: str, page: str) -> str:
+    """The text of a rule with links that work from the page of an operation."""
+    here = re.sub(r"\]\(#", f"]({page}#", text)
+    return _LINK.sub(r"](../reference/\1)", here)
 
 
 def _json(value: Any) -> str:

@@ -5,6 +5,8 @@ file that is a page or a picture of the site leads there; a link to any other fi
 several languages stands in sections one below the other, and becomes tabs.
 """
 
+import html as markup
+import json
 import posixpath
 import re
 import sys
@@ -72,6 +74,7 @@ SEARCHED_AS: Final[Mapping[str, list[str]]] = {
     "howto/addresses-and-pools.md": ["warm up"],
     "howto/backup.md": ["backup"],
     "howto/failover.md": ["failover"],
+    "howto/sizing.md": ["calculator", "hardware requirements", "capacity"],
     "howto/verify-a-domain.md": ["DKIM"],
     "internals/scaling.md": ["pricing", "cost"],
     "reference/api-basics.md": ["pagination", "idempotency", "rate limit"],
@@ -89,6 +92,16 @@ _BLOCK: Final = r"```\w+\n(?:(?!```).*\n)*```\n"
 EXAMPLES: Final = re.compile(rf"^({_BLOCK})\n<!-- the same with a client library -->\n", re.MULTILINE)
 _SECTION: Final = rf"### (?:{'|'.join(LANGUAGES.values())}|JavaScript)[^\n]*\n\n{_BLOCK}"
 IN_LANGUAGES: Final = re.compile(rf"^{_SECTION}(?:\n{_SECTION})+", re.MULTILINE)
+
+# The page with a calculator, which assets/sizing.js is.
+CALCULATOR: Final = "howto/sizing.md"
+# A rule of docs/reference, as HTML.
+RULE: Final = re.compile(r"<li>(?P<loose>\n?<p>)?<strong>(?P<id>[A-Z]+-\d+)</strong>")
+# Where a long name within a table may break.
+BREAKS: Final = re.compile(r"(?<=[._/])(?=[\w{])")
+_CELL: Final = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
+_FIELDS: Final = re.compile(r"<table>(?=\s*<thead>\s*<tr>\s*<th>(?:Field|Parameter)</th>)")
+_CODE: Final = re.compile(r"(?<=<code>)[^<@]+(?=</code>)")
 
 OUTSIDE: Final = re.compile(
     r"<(?:script|img|iframe|source)[^>]*\ssrc=\"?https?:[^>]*>"
@@ -135,8 +148,27 @@ def on_page_markdown(markdown: str, *, page: Page, files: Files, **_: Any) -> st
         page.meta["tags"] = SEARCHED_AS[uri]
     if uri == "index.md":
         page.meta["hide"] = ["navigation", "toc"]
+    if uri == CALCULATOR:
+        markdown = markdown.replace("<!-- calculator -->", _calculator())
     linked = MARKUP.sub(lambda found: _as_the_site_needs_it(found, uri, files), markdown)
     return IN_LANGUAGES.sub(_sections_as_tabs, EXAMPLES.sub(_examples_as_tabs, linked))
+
+
+def on_page_content(html: str, *, page: Page, **_: Any) -> str:
+    """Each rule has an address, so that it can be linked."""
+    if not page.file.src_uri.startswith("reference/"):
+        return html
+    page.present_anchor_ids = {
+        *(page.present_anchor_ids or ()),
+        *(found["id"].lower() for found in RULE.finditer(html)),
+    }
+    return RULE.sub(_rule_with_address, html)
+
+
+def on_post_page(output: str, **_: Any) -> str:
+    """Long names in tables break at their dots and underscores; tables of fields are lists on a small screen."""
+    marked = _FIELDS.sub("<table data-fields>", output)
+    return _CELL.sub(lambda cell: _CODE.sub(lambda name: BREAKS.sub("<wbr>", name.group()), cell.group()), marked)
 
 
 def on_post_build(*, config: MkDocsConfig) -> None:
@@ -164,6 +196,22 @@ def on_nav(nav: Any, **_: Any) -> Any:
         section = page.ancestors[-1].title if page.ancestors else "Start"
         _SEEN.setdefault(section, []).append(page)
     return nav
+
+
+def _calculator() -> str:
+    """Where the calculator goes, with the figures that it uses, so that it asks nothing of a network."""
+    script = (ROOT / "docs/assets/sizing.js").read_text(encoding="utf-8")
+    figures = json.loads((ROOT / "bench/figures.json").read_text(encoding="utf-8"))
+    used = {name: figure for name, figure in figures.items() if f'"{name}"' in script}
+    return (
+        f'<div id="sizing" data-figures="{markup.escape(json.dumps(used))}"></div>\n'
+        '<script src="../../assets/sizing.js" defer></script>'
+    )
+
+
+def _rule_with_address(found: re.Match[str]) -> str:
+    anchor = found["id"].lower()
+    return f'<li class="rule" id="{anchor}">{found["loose"] or ""}<a href="#{anchor}">{found["id"]}</a>'
 
 
 def _pages_of(entries: object) -> Iterator[str]:

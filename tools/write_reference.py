@@ -1,7 +1,9 @@
 """Writes settings.md, cli.md, metrics.md and doctor.md of docs/reference from what the code itself says."""
 
 import inspect
+import re
 import textwrap
+from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
@@ -35,12 +37,21 @@ This page is made by `make reference`.
 _COMMANDS_HEAD: Final = """\
 # Commands
 
-Every command has `-h` and `--help`; every command that prints something has `--json`, for programs. A command that is
-refused ends with 1 and a line on standard error that says what to do; one that is mistyped ends with 2.
-`posthouse completion bash` (or `zsh`, `fish`) prints a script with which the shell completes commands and options.
+A command that is refused ends with 1 and a line on standard error that says what to do; one that is mistyped ends with
+2. These arguments and options mean the same everywhere:
 
+- `-h`, `--help`: show how to use the command; every command has it.
+- `--json`: print JSON, for programs. Every command has it, except `dev`, `run` and `completion`.
+{everywhere}
 This page is made by `make reference`.
 """
+# Explained once, at the top of the page of commands.
+_EVERYWHERE: Final = {
+    "ACCOUNT": "The account's name or id (ac_…).",
+    "--limit": "How many at most. [default: 50; 1 to 1000]",
+    "--dry-run": "Say what would be changed, and change nothing.",
+    "--yes": "Don't ask: for programs.",
+}
 _METRICS_HEAD: Final = """\
 # Metrics
 
@@ -53,30 +64,26 @@ each at the first port that is free from there on:
 | `/livez` | 200 as long as the process answers at all |
 | `/readyz` | 200 if the process can work; otherwise 503 with the `reasons`: no PostgreSQL, old tables, draining |
 
-A process counts what it does itself, since its start: add up processes with `sum`. What is measured in PostgreSQL comes
-from one part, as each text says: where several processes run it, take the `max`. Labels have few values: no address, no
-account and no text from outside is ever one, and a metric keeps at most {series_max} sets of labels. Processor time,
-memory and open files of each process are under their usual names (`process_cpu_seconds_total`, …).
+A process counts what it does itself, since its start: add up processes with `sum`. Where a text says which part
+measures something in PostgreSQL, and several processes run that part, take the `max`. Labels have few values: no
+address, no account and no text from outside is ever one, and a metric keeps at most {series_max} sets of labels.
+Processor time, memory and open files of each process have their usual names (`process_cpu_seconds_total`, …).
 
-`deploy/monitoring/` has rules, alerts and dashboards for these metrics; see
-[how to monitor the service](../howto/monitor.md).
+`deploy/monitoring/` contains rules, alerts and dashboards; see [how to monitor the
+service](../howto/monitor.md). This page is made by `make reference`.
 
-This page is made by `make reference`.
+These labels have the same values in several metrics, unless a metric's text says otherwise:
+
+{labels}
 """
 _DOCTOR_HEAD: Final = """\
 # Doctor
 
 `posthouse doctor` checks that everything is in place. Each finding says what was found, why it matters, and which
-command, setting or DNS record fixes it. It also names a runbook, which the service shows at
-`/dashboard/runbooks/`, from the installed package and without a login. `--json` is for programs, `--watch` checks again
-every 30 seconds and shows what changed. It changes nothing, and is safe while the service runs.
-
-| Ends with | |
-|---|---|
-| 0 | all is well |
-| 1 | something is critical |
-| 2 | the command was mistyped |
-| 3 | there are only warnings |
+command, setting or DNS record fixes it, and names a runbook, which the service shows without a login at
+`/dashboard/runbooks/`. `--json` is for programs, `--watch` checks again every 30 seconds and shows what changed. It
+changes nothing, and is safe while the service runs. It exits with 0 if all is well, 1 if something is critical, 2 if
+the command was mistyped, and 3 if there are only warnings.
 
 Where no mail leaves (`delivery.outbound = "capture"`), names in DNS, name servers and port 25 are not checked.
 Outbound port 25 is checked if `doctor.port_25_host` names a server to ask for its greeting, the age of the last backup
@@ -84,9 +91,11 @@ if `doctor.backup_hours_max` is set and the backup's script ends with `posthouse
 
 This page is made by `make reference`.
 
-| Check | If not | Why it matters | Runbook |
-|---|---|---|---|
+| Check | If it fails |
+|---|---|
 """
+# What a label's values are, as the text of a metric says it.
+_LABEL: Final = re.compile(r" (`(\w+)` is [^.]*\.)")
 
 
 def settings_page() -> str:
@@ -94,31 +103,46 @@ def settings_page() -> str:
 
 
 def commands_page() -> str:
-    return "\n".join([_COMMANDS_HEAD, *_commands(typer.main.get_command(app), "posthouse")])
+    everywhere = "".join(f"- `{name}`: {text}\n" for name, text in _EVERYWHERE.items())
+    head = _COMMANDS_HEAD.format(everywhere=everywhere)
+    return "\n".join([head, *_commands(typer.main.get_command(app), "posthouse")])
 
 
 def metrics_page() -> str:
     areas: dict[str, list[metrics.Metric]] = {}
     for metric in metrics.CATALOGUE:
         areas.setdefault(metric.area, []).append(metric)
-    parts = [_METRICS_HEAD.format(series_max=metrics.SERIES_MAX)]
+    said = Counter(sentence for metric in metrics.CATALOGUE for sentence, _ in _LABEL.findall(metric.text))
+    common = [sentence for sentence, count in said.items() if count > 2]
+    labels = "\n".join(f"- {sentence}" for sentence in common)
+    parts = [_METRICS_HEAD.format(series_max=metrics.SERIES_MAX, labels=labels)]
     for area, found in areas.items():
-        rows = [f"| `{metric.name}` | {metric.kind} | {_labels(metric)} | {metric.text} |" for metric in found]
-        parts += [f"## {area}", "", "| Name | Kind | Labels | Meaning |", "|---|---|---|---|", *rows, ""]
+        rows = [f"| `{metric.name}` | {_kind(metric)} {_without(metric.text, common)} |" for metric in found]
+        parts += [f"## {area}", "", "| Name | Kind, labels and meaning |", "|---|---|", *rows, ""]
     return "\n".join(parts)
 
 
 def doctor_page() -> str:
-    rows = [
-        f"| {check.title} | {check.severity} | {check.why} | [{check.runbook}](../runbooks/{check.runbook}.md) |"
-        for check in CHECKS.values()
-        if check.why
-    ]
-    return "\n".join([_DOCTOR_HEAD.rstrip("\n"), *rows, ""])
+    """The checks; those next to one another that fail for the same reason share a row."""
+    rows: dict[str, list[str]] = {}
+    for check in CHECKS.values():
+        if check.why:
+            runbook = f"[{check.runbook}](../runbooks/{check.runbook}.md)"
+            rows.setdefault(f"**{check.severity}**: {check.why} {runbook}", []).append(check.title)
+    return "\n".join(
+        [_DOCTOR_HEAD.rstrip("\n"), *(f"| {', '.join(titles)} | {why} |" for why, titles in rows.items()), ""]
+    )
 
 
-def _labels(metric: metrics.Metric) -> str:
-    return ", ".join(f"`{label}`" for label in metric.labels)
+def _kind(metric: metrics.Metric) -> str:
+    labels = ", ".join(f"`{label}`" for label in metric.labels)
+    return f"*{metric.kind}* by {labels}:" if labels else f"*{metric.kind}*:"
+
+
+def _without(text: str, sentences: list[str]) -> str:
+    for sentence in sentences:
+        text = text.replace(f" {sentence}", "")
+    return text
 
 
 def _section(name: str, kind: type[Section]) -> str:
@@ -144,17 +168,30 @@ def _commands(command: Any, name: str) -> Iterator[str]:
 
 def _command(command: Any, name: str) -> str:
     context = typer.Context(command, info_name=name)
-    pieces = " ".join(piece for piece in command.collect_usage_pieces(context) if piece)
-    parts = [f"{'##' if name.count(' ') == 1 else '###'} {name}", "", f"    {name} {pieces}", ""]
+    pieces = [piece for piece in command.collect_usage_pieces(context) if piece and piece != "[OPTIONS]"]
+    parts = [f"{'##' if name.count(' ') == 1 else '###'} {name}", ""]
+    if pieces:
+        parts += [f"    {' '.join([name, *pieces])}", ""]
     parts += [_escaped(inspect.cleandoc(command.help or "")), ""]
     rows = [row for parameter in command.params if (row := parameter.get_help_record(context)) is not None]
-    if rows:
-        parts += ["| | |", "|---|---|", *(f"| `{_cell(head)}` | {_escaped(_cell(text))} |" for head, text in rows), ""]
+    options = [line for head, text in rows if (line := _option(head, text))]
+    if options:
+        parts += [*options, ""]
     return "\n".join(parts)
 
 
-def _cell(text: str) -> str:
-    return " ".join(text.split()).replace("|", "\\|")
+def _option(head: str, text: str) -> str:
+    """A line of the list of a command's arguments and options; none for those that the top of the page explains."""
+    name, text = head.partition(" ")[0], " ".join(text.split())
+    text = re.sub(r"(\d+)<=x<=(\d+)", r"\1 to \2", text).replace("x>=", "at least ")
+    if (name, text) == ("--json", "Print JSON, for programs."):
+        return ""
+    # The usage line shows which arguments are required.
+    is_argument = not name.startswith("-")
+    text = text.removesuffix(" [required]") if is_argument else text
+    if _EVERYWHERE.get(name) == text:
+        return "" if is_argument else f"- `{head.partition(' <')[0]}`"
+    return f"- `{' '.join(head.split()).replace('<int range>', '<int>')}`: {_escaped(text)}"
 
 
 def _escaped(text: str) -> str:

@@ -1,4 +1,4 @@
-"""The tables of rules match the tests: no rule without a test, no test of an unknown rule."""
+"""The pages of rules match the tests: no rule without a test, no test of an unknown rule."""
 
 import ast
 import re
@@ -10,12 +10,12 @@ from pathlib import Path
 HERE = Path(__file__).parent
 TESTS = HERE.parent
 REFERENCE = HERE.parents[1] / "docs" / "reference"
-TABLES = sorted(REFERENCE.glob("*.md"))
-ROW = re.compile(r"^\| ([A-Z]+-\d{2}) \|", re.MULTILINE)
+PAGES = sorted(REFERENCE.glob("*.md"))
+RULE = re.compile(r"^- \*\*([A-Z]+-\d{2})\*\* ", re.MULTILINE)
 
 
-def rules_of_the_tables() -> list[str]:
-    return [rule for table in TABLES for rule in ROW.findall(table.read_text())]
+def rules_of_the_pages() -> list[str]:
+    return [rule for page in PAGES for rule in RULE.findall(page.read_text())]
 
 
 def _marks(decorators: list[ast.expr]) -> Iterator[str]:
@@ -41,16 +41,16 @@ def rules_by_test(folder: Path) -> dict[str, list[str]]:
 
 def test_every_rule_has_a_test() -> None:
     shown = {rule for rules in rules_by_test(TESTS).values() for rule in rules}
-    assert [rule for rule in rules_of_the_tables() if rule not in shown] == []
+    assert [rule for rule in rules_of_the_pages() if rule not in shown] == []
 
 
 def test_no_test_names_an_unknown_rule() -> None:
-    known = set(rules_of_the_tables())
+    known = set(rules_of_the_pages())
     assert {test: rules for test, rules in rules_by_test(TESTS).items() if set(rules) - known} == {}
 
 
-def test_no_rule_is_twice_in_the_tables() -> None:
-    assert [rule for rule, count in Counter(rules_of_the_tables()).items() if count > 1] == []
+def test_no_rule_is_twice_in_the_pages() -> None:
+    assert [rule for rule, count in Counter(rules_of_the_pages()).items() if count > 1] == []
 
 
 def test_every_test_shows_a_rule() -> None:
