@@ -7,7 +7,7 @@
 
 Eight hours for each seed, by a virtual clock, through the real flows and PostgreSQL; volumes and limits are a sixtieth
 of what they stand for. Then on real sockets, next to a Postfix, where an hour takes a minute.
-`tests/support/provider.py` says how the providers behave.
+`tests/flows/deliver/provider.py` says how the providers behave.
 """
 
 import asyncio

@@ -71,11 +71,7 @@ class ProviderServer:
                     say("503 5.5.1 MAIL first")
                 case "RCPT":
                     recipient = _path(rest)
-                    refusal = provider.at_rcpt(connection, Mail(sender, recipient), self._now())
-                    if refusal is None:
-                        say("250 2.1.5 OK")
-                    else:
-                        recipient = ""
+                    say("250 2.1.5 OK")
                 case "DATA" if not recipient:
                     say("503 5.5.1 RCPT first")
                 case "DATA":
