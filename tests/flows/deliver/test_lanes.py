@@ -10,6 +10,7 @@ from uuid import UUID
 
 import pytest
 
+from posthouse.flows.deliver import lane_queue, lane_table
 from posthouse.flows.deliver.lane_lookup import DESTINATIONS_KNOWN_SECONDS, LOOKUPS_MAX, UNSORTED_MAX
 from posthouse.flows.deliver.lane_queue import SMALL_SHARE, WAITING_MIN, Turn
 from posthouse.flows.deliver.lane_routing import NO_ADDRESS_SECONDS
@@ -324,9 +325,13 @@ async def test_silent_domains_of_an_account_leave_sessions_for_others(lanes: Lan
     assert len(await finished(lanes, turns_max=220)) == 620
 
 
-async def test_an_account_with_many_lanes_leaves_places_to_wait(names: Nameserver) -> None:
-    lanes = Lanes(names, narrow(connections=1), sessions_max=500)
-    for number in range(160):
+async def test_an_account_with_many_lanes_leaves_places_to_wait(
+    names: Nameserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for module in (lane_queue, lane_table):
+        monkeypatch.setattr(module, "ALL_WAITING_MAX", 1_500)
+    lanes = Lanes(names, narrow(connections=1))
+    for number in range(16):
         names.records[f"{number}.example", "MX"] = [f"10 mx.{number}.example."]
         await lanes.sort(tickets(99, f"{number}.example", ONE))
     assert lanes.postponed
