@@ -32,6 +32,7 @@ import structlog
 
 from bench import harness, peer_servers, report
 from bench.harness import Run
+from bench.provider_server import ProviderServer, run_on_sockets
 from bench.report import BLUE, GREY, LIGHT_GREY, RED, Goal, Plot, Report, Rows, goal
 from tests.flows.deliver.provider import HOUR
 from tests.flows.deliver.provider_run import (
@@ -43,10 +44,8 @@ from tests.flows.deliver.provider_run import (
     ProviderResult,
     messages,
     result_of,
-    run_on_sockets,
     run_providers,
 )
-from tests.flows.deliver.provider_server import ProviderServer
 from tests.support.fresh_database import create
 from tools.private_postgres import PrivatePostgres, free_port
 
