@@ -8,16 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from posthouse.flows.deliver.address_quotas import AddressQuotas, WarmingSince
-from posthouse.flows.operate.relays import Relays
 from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.rules.address_warm_up import Volumes
 from posthouse.rules.ids import AccountId
 from posthouse.rules.learned_limits import LaneScope
-from posthouse.store.seal import Sealer
-from tests.support.certificates import NAME, Certificates
+from tests.flows.deliver.pool_relay import use_relay
+from tests.support.certificates import Certificates
 from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
 
 # 24 messages on the first day, 2 in an hour.
@@ -29,7 +27,6 @@ NEW, KNOWN, OTHER = "127.0.0.7", "127.0.0.8", "127.0.0.9"
 async def flow(database_url: str, certificates: Certificates) -> AsyncIterator[DeliveryFlow]:
     async with open_delivery_flow(database_url, certificates=certificates, warm_up_volumes=SMALL) as flow:
         flow.serve("example.org")
-        flow.nameserver.records[NAME, "A"] = ["127.0.0.1"]
         to_the_hour(flow)
         yield flow
 
@@ -93,19 +90,15 @@ async def test_a_known_address_of_the_pool_takes_the_rest(warming: DeliveryFlow,
 
 
 async def test_the_overflow_takes_the_rest_then_the_relay(
-    flow: DeliveryFlow, addresses: SendingAddresses, certificates: Certificates, database_url: str
+    flow: DeliveryFlow, addresses: SendingAddresses, certificates: Certificates
 ) -> None:
-    secrets = service_settings(database_url).secrets
-    sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
-    relays = Relays(context(flow.steps.database, flow.clock, sealer=sealer))
     async with SmtpReceiver("starttls--auth-plain", certificates=certificates) as relay:
         await addresses.add_pool("spare")
         await addresses.add(OTHER, "mta9.example.com", "spare")
         await addresses.add_pool("own", overflow="spare")
         await addresses.add(NEW, "mta7.example.com", "own")
         await addresses.set_account_pool(AccountId(flow.steps.sender.account_id), "own")
-        await relays.add("ses", NAME, port=relay.port, username="us", password="secret", per_second=100, per_day=5)
-        await relays.set_pool_relay("own", "ses")
+        await use_relay(flow, relay.port, "own", per_day=5)
         await accept(flow, 10)
         assert await run(flow) == {NEW: 2, OTHER: 2}
         assert len(relay.accepted) == 5
