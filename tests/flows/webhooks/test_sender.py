@@ -274,7 +274,7 @@ async def test_one_of_twenty_endpoints_never_answers_and_the_others_get_everythi
                 await flow.store.save(flow.url(path), account_id=account_id, endpoint_id=endpoint_id, secret=secret)
         # They have answered before: all of them get their full share.
         await steps.fetch("UPDATE endpoints SET answered_at = $1", flow.clock.now())
-        events = 30
+        events = 15
         for sender in senders:
             await flow.add_events(*[DeliveryResult.DELIVERED] * events, sender=sender)
         sending = asyncio.create_task(flow.run_due())
