@@ -7,7 +7,7 @@
 
 Eight hours for each seed, by a virtual clock, through the real flows and PostgreSQL; volumes and limits are a sixtieth
 of what they stand for. Then on real sockets, next to a Postfix, where an hour takes a minute.
-`tests/support/provider.py` says how the providers behave.
+`tests/flows/deliver/provider.py` says how the providers behave.
 """
 
 import asyncio
@@ -32,6 +32,7 @@ import structlog
 
 from bench import harness, peer_servers, report
 from bench.harness import Run
+from bench.provider_server import ProviderServer, run_on_sockets
 from bench.report import BLUE, GREY, LIGHT_GREY, RED, Goal, Plot, Report, Rows, goal
 from tests.flows.deliver.provider import HOUR
 from tests.flows.deliver.provider_run import (
@@ -43,10 +44,8 @@ from tests.flows.deliver.provider_run import (
     ProviderResult,
     messages,
     result_of,
-    run_on_sockets,
     run_providers,
 )
-from tests.flows.deliver.provider_server import ProviderServer
 from tests.support.fresh_database import create
 from tools.private_postgres import PrivatePostgres, free_port
 

@@ -73,6 +73,7 @@ class DeliveryFlow:
     dispatch: Dispatch
     delivery: Delivery
     carrier: SmtpCarrier
+    sealer: Sealer
     another_worker: Callable[..., Delivery]
 
     @property
@@ -208,12 +209,7 @@ async def open_delivery_flow(
         stack.callback(signing.close)
         stream = MemoryStream(StreamSettings(), monotonic=clock.monotonic)
         tickets = Tickets(stream, SHARDS)
-        outgoing_mail = OutgoingMail(
-            database=steps.database,
-            clock=clock,
-            signing=signing,
-            identity=identity,
-        )
+        outgoing_mail = OutgoingMail(database=steps.database, clock=clock, signing=signing, identity=identity)
         workers: list[Delivery] = []
 
         def worker(**given: Any) -> Delivery:
@@ -234,7 +230,9 @@ async def open_delivery_flow(
 
         delivery_worker = worker()
         dispatch = Dispatch(database=steps.database, clock=clock, tickets=tickets)
-        yield DeliveryFlow(steps, nameserver, receiver, stream, tickets, dispatch, delivery_worker, carrier, worker)
+        yield DeliveryFlow(
+            steps, nameserver, receiver, stream, tickets, dispatch, delivery_worker, carrier, sealer, worker
+        )
         for each in workers:
             await each.drain(3)
         carrier.close_idle(clock.monotonic(), all_of_them=True)

@@ -59,6 +59,11 @@ async def refusal(steps: DeliverySteps, key: str = "key") -> Refusal:
     return refused.value
 
 
+async def many_refusals(steps: DeliverySteps) -> None:
+    for number in range(10):
+        await refusal(steps, f"bad{number}")
+
+
 @pytest.mark.rule("RATE-06")
 async def test_repeated_refusals_meet_the_rate_limit(steps: DeliverySteps) -> None:
     answers = [await refusal(steps, f"key{number}") for number in range(8)]
@@ -83,8 +88,7 @@ async def test_a_refused_sender_costs_one_query(steps: DeliverySteps, queries: C
 
 
 async def test_good_mail_of_the_account_has_its_whole_rate(steps: DeliverySteps) -> None:
-    for number in range(10):
-        await refusal(steps, f"bad{number}")
+    await many_refusals(steps)
     available = await steps.value("SELECT available FROM accounts WHERE id = $1", steps.sender.account_id)
     for number in range(RATE[1]):
         await send(steps, f"good{number}", steps.sender.domain)
@@ -95,36 +99,27 @@ async def test_good_mail_of_the_account_has_its_whole_rate(steps: DeliverySteps)
     assert spent == RATE[1]
 
 
-async def test_other_accounts_are_not_limited(steps: DeliverySteps) -> None:
-    for number in range(10):
-        await refusal(steps, f"key{number}")
+async def test_the_limit_concerns_only_refused_mail_of_the_account(steps: DeliverySteps) -> None:
+    first = await send(steps, "used", steps.sender.domain)
+    await many_refusals(steps)
+    # A replay wins over the domain and its limit.
+    again = await send(steps, "used")
+    assert (again.message_id, again.is_replay) == (first.message_id, True)
+    # Other accounts are not limited.
     other = await steps.another_sender("other")
     draft = compose(sender=f"news@{ELSEWHERE}", to=["ada@example.org"], subject="Hello", text="Good morning.")
     with pytest.raises(Refusal) as refused:
         await steps.accept_flow.accept(other, "key", draft)
     assert refused.value.code is Code.FORBIDDEN
-
-
-async def test_a_replay_wins_over_the_domain_and_its_limit(steps: DeliverySteps) -> None:
-    first = await send(steps, "used", steps.sender.domain)
-    for number in range(10):
-        await refusal(steps, f"key{number}")
-    again = await send(steps, "used")
-    assert (again.message_id, again.is_replay) == (first.message_id, True)
+    # A domain verified this moment may send.
+    await steps.operator.add_verified_domain(steps.sender.account_id, ELSEWHERE)
+    assert not (await send(steps, "key")).is_replay
 
 
 async def test_suspension_wins_over_the_limit(steps: DeliverySteps) -> None:
-    for number in range(10):
-        await refusal(steps, f"key{number}")
+    await many_refusals(steps)
     await steps.operator.suspend(steps.sender.account_id)
     assert (await refusal(steps)).code is Code.ACCOUNT_SUSPENDED
-
-
-async def test_a_domain_verified_this_moment_may_send(steps: DeliverySteps) -> None:
-    for number in range(10):
-        await refusal(steps, f"key{number}")
-    await steps.operator.add_verified_domain(steps.sender.account_id, ELSEWHERE)
-    assert not (await send(steps, "key")).is_replay
 
 
 async def test_submitted_mail_meets_the_same_limit(steps: DeliverySteps) -> None:

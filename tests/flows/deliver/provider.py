@@ -24,8 +24,6 @@ DOMAIN_FACTOR: Final = 4.0
 # Bursts and counts of tries shrink less than rates do: otherwise they would be below one message.
 SMALL: Final = 5.0
 
-PTR, SPF, DKIM, DMARC, TLS = "ptr", "spf", "dkim", "dmarc", "tls"
-
 _signed_by: Final = re.compile(rb"^dkim-signature:.*?[;\s]d=([^;\s]+)", re.IGNORECASE | re.DOTALL | re.MULTILINE).search
 
 
@@ -34,19 +32,17 @@ class Connection:
     """One SMTP connection from a source address; `taken` counts its messages."""
 
     source: str
-    has_tls: bool = True
     taken: int = 0
     idle_since: float = 0.0
 
 
 @dataclass(frozen=True, slots=True)
 class Mail:
-    """What a provider sees of a message. `proofs` are what holds of PTR, SPF and DMARC."""
+    """What a provider sees of a message."""
 
     sender: str
     recipient: str
     dkim_domain: str | None = None
-    proofs: frozenset[str] = frozenset({PTR, SPF, DMARC})
 
 
 @dataclass(slots=True)
@@ -64,15 +60,14 @@ class Provider(ABC):
 
     name: str = ""
 
-    def __init__(self, seed: int, scale: float = 1.0, demands: frozenset[str] = frozenset()) -> None:
+    def __init__(self, seed: int, scale: float = 1.0) -> None:
         self.random = random.Random(f"{self.name}/{seed}")
         self.scale = scale
-        self.demands = demands
         self.tally = Tally()
 
     def offer(self, connection: Connection, mail: Mail, now: float) -> tuple[Stage, Reply]:
         """A whole transaction of one recipient: where it ended, and how."""
-        for stage, check in ((Stage.MAIL, self._at_mail), (Stage.RCPT, self.at_rcpt), (Stage.DOT, self.at_dot)):
+        for stage, check in ((Stage.MAIL, self.at_mail), (Stage.DOT, self.at_dot)):
             refusal = check(connection, mail, now)
             if refusal is not None:
                 return stage, self.refuse(mail, refusal, now)
@@ -87,30 +82,13 @@ class Provider(ABC):
         self.tally.taken.append((now, mail.recipient))
         return TAKEN
 
-    def _at_mail(self, connection: Connection, mail: Mail, now: float) -> Reply | None:
-        return self._unmet(connection, mail) or self.at_mail(connection, mail, now)
-
-    def _unmet(self, connection: Connection, mail: Mail) -> Reply | None:
-        met = set(mail.proofs)
-        met |= {DKIM} if mail.dkim_domain else set()
-        met |= {TLS} if connection.has_tls else set()
-        unmet = sorted(self.demands - met)
-        return self.demand(unmet[0]) if unmet else None
-
-    def demand(self, unmet: str) -> Reply:
-        """The refusal of mail that lacks a proof."""
-        return Reply(550, "5.7.1", f"5.7.1 {unmet} is required")
-
     @property
+    @abstractmethod
     def per_second_max(self) -> float:
-        """The hidden limit of an address; 0 where there is none."""
-        return 0.0
+        """The hidden limit of an address."""
 
     @abstractmethod
     def at_mail(self, connection: Connection, mail: Mail, now: float) -> Reply | None: ...
-
-    def at_rcpt(self, connection: Connection, mail: Mail, now: float) -> Reply | None:  # noqa: ARG002
-        return None
 
     def at_dot(self, connection: Connection, mail: Mail, now: float) -> Reply | None:  # noqa: ARG002
         return None
@@ -137,8 +115,8 @@ class Bucket:
 class _Buckets(Provider):
     """A rate for each source address and, higher, for each DKIM domain."""
 
-    def __init__(self, seed: int, scale: float = 1.0, demands: frozenset[str] = frozenset()) -> None:
-        super().__init__(seed, scale, demands)
+    def __init__(self, seed: int, scale: float = 1.0) -> None:
+        super().__init__(seed, scale)
         rate = self.random.uniform(2, 20)
         self.per_second = rate / scale
         self.burst = max(3.0, rate * self.random.uniform(5, 30) / (scale if scale == 1 else scale / SMALL))
@@ -172,16 +150,9 @@ class Google(_Buckets):
     name = "google"
     REST: Final = 600.0
     WATCHED: Final = 1800.0
-    _DEMANDS: Final = {
-        PTR: "4.7.23 The sending IP address doesn't have a PTR record, or the PTR record doesn't match",
-        SPF: "4.7.27 Your email has been rate limited because SPF authentication didn't pass for this message",
-        TLS: "4.7.29 Your email has been rate limited because this message wasn't sent over a TLS connection",
-        DKIM: "4.7.30 Your email has been rate limited because DKIM authentication didn't pass for this message",
-        DMARC: "4.7.32 Your email has been rate limited because the From: header isn't aligned",
-    }
 
-    def __init__(self, seed: int, scale: float = 1.0, demands: frozenset[str] = frozenset()) -> None:
-        super().__init__(seed, scale, demands)
+    def __init__(self, seed: int, scale: float = 1.0) -> None:
+        super().__init__(seed, scale)
         self.watched_factor = self.random.uniform(0.4, 0.9)
         self.trust_kept = self.random.uniform(0.85, 0.98)
 
@@ -205,18 +176,14 @@ class Google(_Buckets):
         )
         return Reply(421, "4.7.28", text)
 
-    def demand(self, unmet: str) -> Reply:
-        text = self._DEMANDS[unmet]
-        return Reply(421, text.split()[0], text)
-
 
 class Microsoft(Provider):
     """A budget for each window; over it 4.7.650 for a while; a sender that keeps trying is blocked for hours."""
 
     name = "microsoft"
 
-    def __init__(self, seed: int, scale: float = 1.0, demands: frozenset[str] = frozenset()) -> None:
-        super().__init__(seed, scale, demands)
+    def __init__(self, seed: int, scale: float = 1.0) -> None:
+        super().__init__(seed, scale)
         self.window = self.random.choice([60.0, 300.0, 900.0])
         self.budget = max(2.0, self.random.uniform(2, 20) * self.window / scale)
         self.limited_for = self.random.uniform(300, 1800)
@@ -262,13 +229,6 @@ class Microsoft(Provider):
         )
         return Reply(550, "5.7.1", text)
 
-    def demand(self, unmet: str) -> Reply:  # noqa: ARG002
-        text = (
-            "5.7.515 Access denied, sending domain doesn't meet the required authentication level. The sender's "
-            "domain in the 5322.From address doesn't meet the authentication requirements"
-        )
-        return Reply(550, "5.7.515", text)
-
 
 @dataclass(slots=True)
 class _Window:
@@ -285,8 +245,8 @@ class Yahoo(_Buckets):
     name = "yahoo"
     PER_CONNECTION: Final = 20
 
-    def __init__(self, seed: int, scale: float = 1.0, demands: frozenset[str] = frozenset()) -> None:
-        super().__init__(seed, scale, demands)
+    def __init__(self, seed: int, scale: float = 1.0) -> None:
+        super().__init__(seed, scale)
         self.limited_for = self.random.uniform(600, 3600)
         knocks = self.random.randint(100, 1000)
         self.knocks_max = knocks if scale == 1 else max(5, int(knocks / scale * 2))
@@ -319,26 +279,6 @@ class Yahoo(_Buckets):
         return Reply(421, "4.7.0", text)
 
 
-class Grey(Provider):
-    """Greylisting: each sender and recipient from an address is refused for five minutes."""
-
-    name = "grey"
-    WAIT: Final = 300.0
-
-    def __init__(self, seed: int, scale: float = 1.0, demands: frozenset[str] = frozenset()) -> None:
-        super().__init__(seed, scale, demands)
-        self._first: dict[tuple[str, str], float] = {}
-
-    def at_mail(self, connection: Connection, mail: Mail, now: float) -> Reply | None:  # noqa: ARG002
-        return None
-
-    def at_rcpt(self, connection: Connection, mail: Mail, now: float) -> Reply | None:
-        first = self._first.setdefault((connection.source, mail.recipient), now)
-        if now - first >= self.WAIT:
-            return None
-        return Reply(451, "4.7.1", "4.7.1 Greylisting in action, please come back later")
-
-
 class Polite(_Buckets):
     """Over its rate 421, and no more than that."""
 
@@ -350,9 +290,6 @@ class Polite(_Buckets):
             return Reply(421, "4.7.0", "4.7.0 Too much mail from your address, please slow down")
         bucket.tokens -= 1
         return None
-
-
-PROVIDERS: Final[Mapping[str, type[Provider]]] = {kind.name: kind for kind in (Google, Microsoft, Yahoo, Grey, Polite)}
 
 
 def dkim_domain_of(content: bytes) -> str | None:

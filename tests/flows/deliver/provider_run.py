@@ -1,14 +1,12 @@
-"""Hours of mail to providers with hidden limits: real flows and PostgreSQL.
+"""Hours of mail to providers with hidden limits: real flows and PostgreSQL, with a clock that leaps from work to work.
 
-With a clock that leaps from work to work and a carrier in place of the network; or on sockets, with a clock that runs
-sixty times as fast as the real one.
+A carrier is in place of the network; `bench/provider_server.py` has the same on sockets.
 """
 
 import asyncio
 import random
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import AsyncExitStack
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from typing import Final
@@ -16,10 +14,9 @@ from typing import Final
 from posthouse.mail.reply import Reply
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.outcome import AttemptResult, Replied
-from posthouse.wire.carrier import IDLE_SECONDS_MAX, CarrierRequest, CarrierResult
+from posthouse.wire.carrier import CarrierRequest, CarrierResult
 from tests.flows.deliver.provider import HOUR, Google, Microsoft, Polite, Provider, ProviderCarrier, Yahoo
-from tests.flows.deliver.provider_server import ProviderServer
-from tests.support.delivery_flow import DeliveryFlow, deadlines, open_delivery_flow
+from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
 SCALE: Final = 60.0
 HOURS: Final = 8.0
@@ -34,7 +31,6 @@ DESTINATIONS: Final[Mapping[str, type[Provider]]] = {
     "yahoo.com": Yahoo,
     "polite.example": Polite,
 }
-SOCKET_DEADLINES: Final = deadlines(10, 20, 30)
 _NEXT: Final = "SELECT min(next_at) FROM delivery_schedule"
 
 
@@ -133,31 +129,6 @@ async def run_providers(
     return {name: result_of(provider, born, name) for name, provider in providers.items()}
 
 
-async def run_on_sockets(
-    url: str, seed: int, *, hours: float, destinations: Mapping[str, type[Provider]] = DESTINATIONS, part: float = 1.0
-) -> dict[str, ProviderResult]:
-    """The same over SMTP: an hour takes a minute."""
-    loop = asyncio.get_running_loop()
-    began = loop.time()
-    providers = {name: kind(seed, SCALE) for name, kind in destinations.items()}
-    born = messages(seed, providers, part)
-
-    def now() -> float:
-        return (loop.time() - began) * SCALE
-
-    async with AsyncExitStack() as stack:
-        flow = await stack.enter_async_context(
-            open_delivery_flow(url, lane_limits=limits(Policy.LEARNING), seed=seed, deadlines=SOCKET_DEADLINES)
-        )
-        for number, (name, provider) in enumerate(providers.items(), 1):
-            host = f"127.0.1.{number}"
-            await stack.enter_async_context(ProviderServer(provider, host, flow.receiver.port, now))
-            flow.serve(name, address=host)
-        began = loop.time()
-        await _drive_on_sockets(flow, born, hours * HOUR, now)
-    return {name: result_of(provider, born, name) for name, provider in providers.items()}
-
-
 def messages(seed: int, destinations: Iterable[str], part: float) -> dict[str, float]:
     """Each recipient, and when its mail is sent."""
     born: dict[str, float] = {}
@@ -171,7 +142,7 @@ async def _drive(flow: DeliveryFlow, born: Mapping[str, float], seconds: float, 
     coming = deque(sorted(born, key=lambda to: born[to]))
     lanes = flow.delivery._lanes
     while (now := flow.clock.monotonic() - began) < seconds:
-        await _step(flow, _due(coming, born, now))
+        await step(flow, due(coming, born, now))
         # Until there is something to fetch, only the lanes have to be asked.
         next_at = (await flow.steps.fetch(_NEXT))[0][0]
         ahead = seconds - now
@@ -187,29 +158,16 @@ async def _drive(flow: DeliveryFlow, born: Mapping[str, float], seconds: float, 
         flow.clock.advance(seconds=ahead)
 
 
-async def _drive_on_sockets(
-    flow: DeliveryFlow, born: Mapping[str, float], seconds: float, now: Callable[[], float]
-) -> None:
-    coming = deque(sorted(born, key=lambda to: born[to]))
-    began, loop = flow.clock.monotonic(), asyncio.get_running_loop()
-    while (at := now()) < seconds:
-        flow.clock.advance(seconds=at - (flow.clock.monotonic() - began))
-        await _step(flow, _due(coming, born, at))
-        # What was idle for half a minute of the fast clock.
-        flow.carrier.close_idle(loop.time() + IDLE_SECONDS_MAX * (1 - 1 / SCALE))
-        await asyncio.sleep(GRID_SECONDS / SCALE)
-
-
-def _due(coming: deque[str], born: Mapping[str, float], now: float) -> list[str]:
-    due = []
+def due(coming: deque[str], born: Mapping[str, float], now: float) -> list[str]:
+    found = []
     while coming and born[coming[0]] <= now:
-        due.append(coming.popleft())
-    return due
+        found.append(coming.popleft())
+    return found
 
 
-async def _step(flow: DeliveryFlow, due: Iterable[str]) -> None:
+async def step(flow: DeliveryFlow, recipients: Iterable[str]) -> None:
     """Accepts these messages, and delivers what may be sent now."""
-    await asyncio.gather(*[flow.steps.accept([to]) for to in due])
+    await asyncio.gather(*[flow.steps.accept([to]) for to in recipients])
     await flow.run_due()
     await flow.delivery.synchronize_learned_limits()
     await _advance(flow)

@@ -27,22 +27,19 @@ def queue(name: str, waiting: int, *, age_seconds: float = 0.0) -> LaneQueue:
     return made
 
 
-def test_of_ten_thousand_destinations_the_busiest_are_named() -> None:
-    queues = [queue(f"d{number}.example", number) for number in range(1, 10_001)]
+def test_of_a_thousand_destinations_the_busiest_are_named() -> None:
+    queues = [queue(f"d{number}.example", number) for number in range(1, 1_001)]
     queues += [queue("google", 1, age_seconds=90), queue("idle.example", 0)]
     telemetry.show_lanes(queues, 0.0, NOW)
     for gauge in (metrics.LANE_WAITING, metrics.LANE_OLDEST, metrics.LANE_SESSIONS, metrics.LANE_CONNECTIONS):
         assert len(gauge.values) == DOMAINS_SHOWN_MAX + 2, gauge.name
     waiting = metrics.LANE_WAITING.values
-    assert waiting["d10000.example",] == 10_000
+    assert waiting["d1000.example",] == 1_000
     assert waiting["google",] == 1, "a provider is named, however little waits for it"
     assert ("idle.example",) not in waiting
-    assert sum(waiting.values()) == sum(range(10_001)) + 1, "nothing is left out"
+    assert sum(waiting.values()) == sum(range(1_001)) + 1, "nothing is left out"
     assert metrics.LANE_OLDEST.values["google",] == pytest.approx(90, abs=0.01)
-
-
-def test_lanes_that_are_gone_are_not_shown() -> None:
-    telemetry.show_lanes([queue("google", 1)], 0.0, NOW)
+    # Lanes that are gone are not shown.
     telemetry.show_lanes([], 0.0, NOW)
     assert metrics.LANE_WAITING.values == metrics.LANE_OLDEST.values == {}
 
@@ -50,7 +47,7 @@ def test_lanes_that_are_gone_are_not_shown() -> None:
 @pytest.mark.parametrize(
     ("lane", "provider"), [("google", "google"), ("sim.invalid", "simulator"), ("shop.example", "other")]
 )
-def test_results_are_counted_by_provider(lane: str, provider: str) -> None:
+def test_results_and_limit_changes_are_counted_by_provider(lane: str, provider: str) -> None:
     message_id: MessageId = ids.new_message_id(NOW - timedelta(seconds=20), bytes(10))
     delivered = DeliveryOutcome(
         AccountId(UUID(int=1)), message_id, 0, 1, DeliveryResult.DELIVERED, event=NewEvent(UUID(int=2), "x", b"{}")
@@ -65,12 +62,6 @@ def test_results_are_counted_by_provider(lane: str, provider: str) -> None:
     assert metrics.AMBIGUOUS.values == {(provider,): 1}
     assert metrics.LANE_ANSWERS.values == {(provider, "well"): 1}
     assert metrics.FINAL_SECONDS.values[(provider,)][-1] == pytest.approx(20, abs=0.01)
-
-
-@pytest.mark.parametrize(
-    ("lane", "provider"), [("google", "google"), ("sim.invalid", "simulator"), ("shop.example", "other")]
-)
-def test_limit_changes_are_counted_by_provider_and_kind(lane: str, provider: str) -> None:
     metrics.LIMIT_CHANGES.values.clear()
     limit_change = LimitChange(NOW, LaneScope("", lane), LimitChangeKind.GREW, LearnedLimits(1.0), LearnedLimits(2.0))
     DeliveryMetrics("sim.invalid").learnt(limit_change)

@@ -206,17 +206,15 @@ async def test_with_a_full_backlog_nothing_more_is_published(dispatcher: Dispatc
         dispatcher.stream.publish(TicketKind.DELIVER, number % SHARDS, b"of another process")
     # As many as there is space for, though the two share a message; and no more leases than tickets.
     assert [await dispatcher.dispatch.step() for _ in range(3)] == [2, 1, 0]
-    assert (
-        await dispatcher.steps.value("SELECT count(*) FROM delivery_schedule WHERE next_at <= $1", dispatcher.now())
-        == 2
-    )
+    due = "SELECT count(*) FROM delivery_schedule WHERE next_at <= $1"
+    assert await dispatcher.steps.value(due, dispatcher.now()) == 2
     while await dispatcher.taken():
         pass
     assert await dispatcher.dispatch.step() == 2
 
 
 async def test_new_mail_can_not_keep_retries_out_of_the_stream(dispatcher: Dispatcher) -> None:
-    await dispatcher.steps.accept([f"a{number}@one.example" for number in range(50)])
+    await dispatcher.steps.accept(50)
     for number in range(2 * BACKLOG_MAX):
         dispatcher.stream.publish(TicketKind.DELIVER, number % SHARDS, b"of intake")
     assert await dispatcher.dispatch.step() == 0
@@ -237,8 +235,12 @@ async def test_a_stream_that_takes_nothing_costs_a_lease_and_no_mail(steps: Deli
 # Dead workers
 
 
-async def test_the_claims_of_a_worker_are_due_after_its_lease_ends(dispatcher: Dispatcher) -> None:
+@pytest.mark.parametrize("passed", [timedelta(0), 10 * WORKER_LEASE], ids=["valid", "over"])
+async def test_a_new_dispatcher_ends_no_lease_before_a_whole_lease_has_passed(
+    dispatcher: Dispatcher, passed: timedelta
+) -> None:
     await claim(dispatcher.steps)
+    dispatcher.steps.clock.advance(passed)
     assert await dispatcher.dispatch.reclaim() == 0
     assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
     assert await dispatcher.look(LOOKS_APART) == 1
@@ -256,14 +258,6 @@ async def test_the_claims_of_a_retired_worker_are_due(dispatcher: Dispatcher) ->
     assert await dispatcher.look(LOOKS_APART) == 1
 
 
-async def test_a_new_dispatcher_ends_no_lease_before_a_whole_lease_has_passed(dispatcher: Dispatcher) -> None:
-    await claim(dispatcher.steps)
-    dispatcher.steps.clock.advance(10 * WORKER_LEASE)
-    assert await dispatcher.dispatch.reclaim() == 0
-    assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
-    assert await dispatcher.look(LOOKS_APART) == 1
-
-
 async def test_a_dispatcher_that_was_stopped_for_a_while_waits_again(dispatcher: Dispatcher) -> None:
     """Workers on the same machine were stopped as well, and could not renew."""
     await dispatcher.look(2 * WORKER_LEASE)
@@ -276,7 +270,7 @@ async def test_a_dispatcher_that_was_stopped_for_a_while_waits_again(dispatcher:
     assert await dispatcher.look(timedelta(seconds=UNSEEN_SECONDS_MAX), timedelta(seconds=UNSEEN_SECONDS_MAX)) == 1
 
 
-@pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(hours=-1), timedelta(days=1), timedelta(days=-1)])
+@pytest.mark.parametrize("jump", [timedelta(hours=1), timedelta(days=-1)])
 async def test_after_a_time_jump_no_lease_ends_before_a_steady_lease_period(
     dispatcher: Dispatcher, jump: timedelta
 ) -> None:
@@ -289,55 +283,56 @@ async def test_after_a_time_jump_no_lease_ends_before_a_steady_lease_period(
     assert await dispatcher.look(LOOKS_APART) == 0
 
 
-async def test_a_dead_worker_is_dead_after_a_time_jump_as_well(dispatcher: Dispatcher) -> None:
+@pytest.mark.parametrize(
+    ("jump", "reclaimed"), [(timedelta(hours=1), [0, 1]), (timedelta(seconds=JUMP_SECONDS_MAX * 0.9), [1, 0])]
+)
+async def test_a_dead_worker_is_dead_a_lease_after_a_time_jump_and_ordinary_drift_is_no_jump(
+    dispatcher: Dispatcher, jump: timedelta, reclaimed: list[int]
+) -> None:
     await dispatcher.look(2 * WORKER_LEASE)
     await claim(dispatcher.steps)
-    dispatcher.offset = timedelta(hours=1)
+    dispatcher.offset = jump
+    assert [await dispatcher.look(WORKER_LEASE), await dispatcher.look(LOOKS_APART)] == reclaimed
+
+
+@pytest_asyncio.fixture(loop_scope="module")
+async def proxied(
+    steps: DeliverySteps, place: tuple[DeliverySteps, str]
+) -> AsyncIterator[tuple[Dispatcher, DatabaseProxy]]:
+    async with DatabaseProxy(place[1]) as proxy, open_database(proxy.url) as database:
+        dispatcher = Dispatcher(steps, database)
+        await dispatcher.look(2 * WORKER_LEASE)
+        yield dispatcher, proxy
+
+
+async def look_in_vain(dispatcher: Dispatcher, proxy: DatabaseProxy, looks: int) -> None:
+    """The database is away meanwhile."""
+    await proxy.cut()
+    for _ in range(looks):
+        dispatcher.steps.clock.advance(LOOKS_APART)
+        with pytest.raises(Refusal):
+            await dispatcher.dispatch.reclaim()
+    await proxy.restore()
+
+
+async def test_no_lease_ends_because_the_database_was_away(proxied: tuple[Dispatcher, DatabaseProxy]) -> None:
+    dispatcher, proxy = proxied
+    worker_id = await claim(dispatcher.steps)
+    await look_in_vain(dispatcher, proxy, WORKER_LEASE // LOOKS_APART + 1)
     assert await dispatcher.look(WORKER_LEASE) == 0
+    await renew(dispatcher.steps, worker_id)
+    assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
+    # Had it not renewed, it would be dead now.
     assert await dispatcher.look(LOOKS_APART) == 1
 
 
-async def test_ordinary_clock_drift_is_no_jump(dispatcher: Dispatcher) -> None:
-    await dispatcher.look(2 * WORKER_LEASE)
-    await claim(dispatcher.steps)
-    dispatcher.offset = timedelta(seconds=JUMP_SECONDS_MAX * 0.9)
-    assert await dispatcher.look(WORKER_LEASE) == 1
-
-
-async def test_no_lease_ends_because_the_database_was_away(
-    steps: DeliverySteps, place: tuple[DeliverySteps, str]
-) -> None:
-    async with DatabaseProxy(place[1]) as relay, open_database(relay.url) as database:
-        dispatcher = Dispatcher(steps, database)
-        await dispatcher.look(2 * WORKER_LEASE)
-        worker_id = await claim(steps)
-        await relay.cut()
-        for _ in range(WORKER_LEASE // LOOKS_APART + 1):
-            steps.clock.advance(LOOKS_APART)
-            with pytest.raises(Refusal):
-                await dispatcher.dispatch.reclaim()
-        await relay.restore()
-        assert await dispatcher.look(WORKER_LEASE) == 0
-        await renew(steps, worker_id)
-        assert await dispatcher.look(WORKER_LEASE - LOOKS_APART) == 0
-        # Had it not renewed, it would be dead now.
-        assert await dispatcher.look(LOOKS_APART) == 1
-
-
 async def test_however_short_the_database_was_away_the_wait_starts_again(
-    steps: DeliverySteps, place: tuple[DeliverySteps, str]
+    proxied: tuple[Dispatcher, DatabaseProxy],
 ) -> None:
-    async with DatabaseProxy(place[1]) as relay, open_database(relay.url) as database:
-        dispatcher = Dispatcher(steps, database)
-        await dispatcher.look(2 * WORKER_LEASE)
-        await claim(steps)
-        await dispatcher.look(WORKER_LEASE - 3 * LOOKS_APART)
-        await relay.cut()
-        for _ in range(3):
-            steps.clock.advance(LOOKS_APART)
-            with pytest.raises(Refusal):
-                await dispatcher.dispatch.reclaim()
-        await relay.restore()
-        # Its lease ended while it could not be renewed.
-        assert await dispatcher.look(WORKER_LEASE) == 0
-        assert await dispatcher.look(LOOKS_APART) == 1
+    dispatcher, proxy = proxied
+    await claim(dispatcher.steps)
+    await dispatcher.look(WORKER_LEASE - 3 * LOOKS_APART)
+    # Its lease ends while it can not be renewed.
+    await look_in_vain(dispatcher, proxy, 3)
+    assert await dispatcher.look(WORKER_LEASE) == 0
+    assert await dispatcher.look(LOOKS_APART) == 1

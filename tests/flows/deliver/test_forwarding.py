@@ -10,21 +10,18 @@ import pytest
 
 from posthouse.flows.deliver.delivery import Delivery
 from posthouse.flows.deliver.dispatch import Dispatch
-from posthouse.flows.operate.relays import Relays
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.rules.lane import LaneLimits, Limits
 from posthouse.rules.route import lane_of_relay
 from posthouse.rules.ticket import shard_of
-from posthouse.store.seal import Sealer
 from posthouse.wire.stream import StreamSettings, TicketKind
 from posthouse.wire.stream.jetstream import JetStream
+from tests.flows.deliver.pool_relay import use_relay
 from tests.flows.moving_leases import MovedLeases
-from tests.support.certificates import NAME, Certificates
-from tests.support.context import context
+from tests.support.certificates import Certificates
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.eventually import eventually
 from tests.support.nats import PrivateNats
-from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
 
 SHARDS: Final = 16
@@ -33,6 +30,7 @@ EVERY: Final = frozenset(range(SHARDS))
 GOOGLE, DOMAIN = shard_of("google", SHARDS), shard_of(HOSTED, SHARDS)
 RELAY_LANE: Final = lane_of_relay("ses")
 RELAY: Final = shard_of(RELAY_LANE, SHARDS)
+assert len({GOOGLE, DOMAIN, RELAY}) == 3
 # One message at a time, so that the others wait.
 NARROW: Final = LaneLimits(Limits(per_second=1.0, burst=1, connections_start=1, connections_max=1))
 SETTINGS: Final = StreamSettings(request_seconds=0.5)
@@ -112,24 +110,13 @@ async def pair(
 
 
 @pytest.fixture
-async def relay(pair: Pair, database_url: str, certificates: Certificates) -> AsyncIterator[SmtpReceiver]:
+async def relay(pair: Pair, certificates: Certificates) -> AsyncIterator[SmtpReceiver]:
     """No address of ours may send: all mail goes over the relay, whose lane is in a shard of the first worker."""
-    secrets = service_settings(database_url).secrets
-    sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
-    steps = pair.flow.steps
-    relays = Relays(context(steps.database, steps.clock, sealer=sealer))
-    pair.flow.nameserver.records[NAME, "A"] = ["127.0.0.1"]
     async with SmtpReceiver("starttls--auth-plain", certificates=certificates) as receiver:
-        await relays.add("ses", NAME, port=receiver.port, username="us", password="secret", per_second=100.0)
-        await steps.fetch("INSERT INTO pools (name, created_at) VALUES ('default', now()) RETURNING 1")
-        await relays.set_pool_relay("default", "ses")
+        await use_relay(pair.flow, receiver.port)
         for worker in (pair.first, pair.second):
             await worker.delivery.read_routes()
         yield receiver
-
-
-def test_the_hosted_domain_its_provider_and_the_relay_are_in_different_shards() -> None:
-    assert len({GOOGLE, DOMAIN, RELAY}) == 3
 
 
 async def test_a_hosted_domains_mail_is_sent_by_the_worker_that_has_its_lane(pair: Pair) -> None:

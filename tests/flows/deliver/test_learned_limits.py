@@ -39,14 +39,11 @@ from tests.flows.deliver.provider_run import run_providers
 from tests.support.clock import SettableClock
 from tests.support.context import context
 from tests.support.delivery_flow import open_delivery_flow
-from tests.support.eventually import eventually
 from tests.support.fresh_database import open_database
+from tests.support.locks import lock_waits
 
 GOOGLE: Final = LaneScope("", "google")
 OPEN: Final = LearnedLimits(20.0)
-WAITS_FOR_A_LOCK: Final = (
-    "SELECT count(*) FROM pg_stat_activity WHERE datname = current_database() AND wait_event_type = 'Lock'"
-)
 REFUSED: Final = Refused("421 4.7.28", "421 4.7.28 too much", "address")
 
 
@@ -60,36 +57,59 @@ class Worker:
     """A worker's learned limits, and what it adopted from others."""
 
     def __init__(self, database: Database, clock: SettableClock) -> None:
+        self.database = database
         self.adopted: dict[LaneScope, LearnedLimits] = {}
         self.learned_limits = LearnedLimitsSync(context(database, clock))
         self.clock = clock
+
+    def another(self) -> "Worker":
+        return Worker(self.database, self.clock)
+
+    @property
+    def google(self) -> LearnedLimits:
+        known = self.learned_limits.limits_of(GOOGLE)
+        assert known is not None
+        return known
 
     async def synchronize(self) -> None:
         self.adopted |= await self.learned_limits.write()
         changed, _ = await self.learned_limits.read()
         self.adopted |= changed
 
-    def refuse(self, scope: LaneScope = GOOGLE, *, seen: float = 10.0) -> LimitChange:
-        before = self.learned_limits.limits_of(scope) or LearnedLimits(20.0)
+    def refuse(self, *, seen: float = 10.0) -> LimitChange:
+        before = self.learned_limits.limits_of(GOOGLE) or OPEN
         now = self.clock.now()
-        change = slowed(before, scope.lane, REFUSED, seen_per_second=seen, now=now, random=0.0)
+        change = slowed(before, "google", REFUSED, seen_per_second=seen, now=now, random=0.0)
         assert change is not None
-        limit_change = LimitChange(now, scope, change[0], before, change[1], REFUSED)
+        limit_change = LimitChange(now, GOOGLE, change[0], before, change[1], REFUSED)
         self.learned_limits.learn(limit_change)
         return limit_change
 
 
-async def test_what_one_worker_learns_all_know_and_a_restart_forgets_nothing(database: Database) -> None:
-    clock = SettableClock()
-    one, other = Worker(database, clock), Worker(database, clock)
+@pytest.fixture
+def worker(database: Database) -> Worker:
+    return Worker(database, SettableClock())
+
+
+@pytest.fixture
+def lanes(worker: Worker) -> Lanes:
+    return lanes_of(worker.database, worker.clock)
+
+
+def lanes_of(database: Database, clock: SettableClock, limits: LaneLimits | None = None) -> Lanes:
+    return Lanes(context(database, clock, SeededRandomness(1)), lane_limits=limits or LaneLimits())
+
+
+async def test_what_one_worker_learns_all_know_and_a_restart_forgets_nothing(worker: Worker) -> None:
+    one, other = worker, worker.another()
     await other.synchronize()
     limit_change = one.refuse()
     await one.synchronize()
     await other.synchronize()
     assert other.adopted == {GOOGLE: limit_change.after}
-    restarted = Worker(database, clock)
+    restarted = worker.another()
     await restarted.synchronize()
-    assert restarted.learned_limits.limits_of(GOOGLE) == limit_change.after
+    assert restarted.google == limit_change.after
     # What a worker wrote itself, or knows, is not adopted again.
     other.adopted.clear()
     await other.synchronize()
@@ -97,63 +117,44 @@ async def test_what_one_worker_learns_all_know_and_a_restart_forgets_nothing(dat
 
 
 async def test_of_two_simultaneous_limit_changes_the_stricter_parts_count_and_both_are_stored(
-    database: Database,
+    worker: Worker, lanes: Lanes
 ) -> None:
-    clock = SettableClock()
-    one, other = Worker(database, clock), Worker(database, clock)
+    one, other = worker, worker.another()
     first, second = one.refuse(seen=10.0), other.refuse(seen=6.0)
     await asyncio.gather(one.synchronize(), other.synchronize())
-    for worker in (one, other):
-        await worker.synchronize()
-        known = worker.learned_limits.limits_of(GOOGLE)
-        assert known is not None
-        assert (known.per_second, known.ceiling, known.state) == (3.0, 6.0, LaneState.RESTING)
-    async with database.connection() as connection:
-        log = await store.log(connection, "google", 10)
-    assert {stored.change for stored in log} == {first, second}
+    for each in (one, other):
+        await each.synchronize()
+        assert (each.google.per_second, each.google.ceiling, each.google.state) == (3.0, 6.0, LaneState.RESTING)
+    assert {stored.change for stored in await lanes.log("google", 10)} == {first, second}
 
 
-def lanes_of(database: Database, clock: SettableClock) -> Lanes:
-    return Lanes(context(database, clock, SeededRandomness(1)), lane_limits=LaneLimits())
-
-
-async def is_waiting_for_a_lock(database: Database) -> bool:
-    async with database.connection() as connection:
-        return bool(await connection.fetchval(WAITS_FOR_A_LOCK))
-
-
-async def assert_pinned(database: Database, worker: Worker, per_second: float) -> None:
-    """And at rest, as the refusal asked for."""
+async def assert_pinned(worker: Worker) -> None:
+    """At nine a second, and at rest, as the refusal asked for."""
     await worker.synchronize()
-    known = worker.learned_limits.limits_of(GOOGLE)
-    assert known is not None
-    assert (known.is_pinned, known.per_second, known.ceiling) == (True, per_second, None)
+    known = worker.google
+    assert (known.is_pinned, known.per_second, known.ceiling) == (True, 9.0, None)
     assert (known.state, known.paused_until is not None) == (LaneState.RESTING, True)
-    restarted = Worker(database, worker.clock)
+    restarted = worker.another()
     await restarted.synchronize()
-    assert restarted.learned_limits.limits_of(GOOGLE) == known
+    assert restarted.google == known
 
 
 @pytest.mark.parametrize("pinned_before", [None, 8.0])
 async def test_a_pin_holds_when_a_worker_learns_before_it_knows_of_it(
-    database: Database, pinned_before: float | None
+    worker: Worker, lanes: Lanes, pinned_before: float | None
 ) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
     if pinned_before is not None:
         await lanes.pin("google", pinned_before)
     await worker.synchronize()
     worker.refuse()
     await lanes.pin("google", 9.0)
     await worker.synchronize()
-    await assert_pinned(database, worker, 9.0)
+    await assert_pinned(worker)
 
 
 async def test_a_pin_holds_when_a_worker_learns_while_it_reads_it(
-    database: Database, monkeypatch: pytest.MonkeyPatch
+    worker: Worker, lanes: Lanes, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
     await lanes.pin("google", 9.0)
     pauses = lane_store.pauses
 
@@ -165,73 +166,67 @@ async def test_a_pin_holds_when_a_worker_learns_while_it_reads_it(
     with monkeypatch.context() as patch:
         patch.setattr(lane_store, "pauses", pauses_after_a_refusal)
         await worker.synchronize()
-    await assert_pinned(database, worker, 9.0)
+    await assert_pinned(worker)
 
 
-async def test_a_pin_holds_when_a_worker_learns_while_it_writes(database: Database) -> None:
-    clock = SettableClock()
-    worker = Worker(database, clock)
+async def test_a_pin_holds_when_a_worker_learns_while_it_writes(database: Database, worker: Worker) -> None:
     worker.refuse()
     await worker.synchronize()
-    clock.advance(minutes=11)
+    worker.clock.advance(minutes=11)
     worker.refuse()
+    now = worker.clock.now()
     async with database.transaction() as tx:
-        known = (await store.locked(tx, [GOOGLE], clock.now()))[GOOGLE]
+        known = (await store.locked(tx, [GOOGLE], now))[GOOGLE]
         assert known is not None
-        await store.change(tx, {GOOGLE: rules.pinned(known.limits, 9.0)[1]}, clock.now())
+        await store.change(tx, {GOOGLE: rules.pinned(known.limits, 9.0)[1]}, now)
         writing = asyncio.create_task(worker.synchronize())
-        await eventually(lambda: is_waiting_for_a_lock(database))
+        await lock_waits(tx)
         worker.refuse()
     await writing
-    await assert_pinned(database, worker, 9.0)
+    await assert_pinned(worker)
 
 
-async def test_a_lane_that_is_no_longer_pinned_stays_so_when_a_worker_learns_at_once(database: Database) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
-    await lanes.pin("google", 9.0)
+@pytest.mark.parametrize(("learns", "state"), [(True, LaneState.RESTING), (False, LaneState.OPEN)])
+async def test_a_lane_that_is_no_longer_pinned_stays_so_also_when_a_worker_learns_at_once(
+    worker: Worker, lanes: Lanes, learns: bool, state: LaneState
+) -> None:
+    await lanes.pin("Google", 9.0)
     await worker.synchronize()
-    worker.refuse()
+    assert worker.adopted[GOOGLE] == LearnedLimits(9.0, is_pinned=True)
+    if learns:
+        worker.refuse()
     await lanes.unpin("google")
     await worker.synchronize()
-    known = worker.learned_limits.limits_of(GOOGLE)
-    assert known is not None
-    assert (known.is_pinned, known.per_second, known.state) == (False, 9.0, LaneState.RESTING)
+    assert (worker.google.is_pinned, worker.google.per_second, worker.google.state) == (False, 9.0, state)
 
 
-async def test_a_limit_change_stays_undone_when_a_worker_learns_at_once(database: Database) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+async def test_a_limit_change_stays_undone_when_a_worker_learns_at_once(worker: Worker, lanes: Lanes) -> None:
     worker.refuse()
     await worker.synchronize()
     (stored,) = await lanes.log("google", 10)
-    clock.advance(minutes=11)
+    worker.clock.advance(minutes=11)
     worker.refuse()
     undone = await lanes.undo(stored.id)
     await worker.synchronize()
-    assert worker.learned_limits.limits_of(GOOGLE) == worker.adopted[GOOGLE] == undone.after
+    assert worker.google == worker.adopted[GOOGLE] == undone.after
 
 
-async def test_an_undone_limit_change_restores_the_learned_limits_everywhere(database: Database) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+async def test_an_undone_limit_change_restores_the_learned_limits_everywhere(worker: Worker, lanes: Lanes) -> None:
     limit_change = worker.refuse()
     await worker.synchronize()
     (stored,) = await lanes.log("google", 10)
     assert stored.change == limit_change
-    clock.advance(seconds=5)
+    worker.clock.advance(seconds=5)
     undone = await lanes.undo(stored.id)
     assert replace(undone.after, ignored=()) == limit_change.before
-    assert undone.after.ignored == ((REFUSED.cause, clock.now() + timedelta(hours=24)),)
+    assert undone.after.ignored == ((REFUSED.cause, worker.clock.now() + timedelta(hours=24)),)
     await worker.synchronize()
     assert worker.adopted == {GOOGLE: undone.after}
     assert [entry.change.kind for entry in await lanes.log(None, 10)] == [LimitChangeKind.UNDONE, LimitChangeKind.SLOW]
 
 
-async def test_every_kind_of_limit_change_is_stored_and_can_be_undone_twice(database: Database) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
-    after = OPEN
+async def test_every_kind_of_limit_change_is_stored_and_can_be_undone_twice(worker: Worker, lanes: Lanes) -> None:
+    clock, after = worker.clock, OPEN
     for number, kind in enumerate(LimitChangeKind, 1):
         before, after = after, LearnedLimits(float(number))
         worker.learned_limits.learn(LimitChange(clock.now(), GOOGLE, kind, before, after, REFUSED))
@@ -248,44 +243,25 @@ async def test_every_kind_of_limit_change_is_stored_and_can_be_undone_twice(data
     assert replace(worker.adopted[GOOGLE], ignored=()) == after
 
 
-async def test_a_lane_is_pinned_and_released(database: Database) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
-    await lanes.pin("Google", 5.0)
-    await worker.synchronize()
-    assert worker.adopted[GOOGLE] == LearnedLimits(5.0, is_pinned=True)
-    await lanes.unpin("google")
-    await worker.synchronize()
-    assert worker.adopted[GOOGLE] == LearnedLimits(5.0)
-
-
 @pytest.mark.parametrize(("lane", "rate"), [("goggle", 5.0), ("google", 0.0), ("google", 101.0)])
-async def test_an_unknown_lane_or_a_rate_beyond_the_limit_is_refused(
-    database: Database, lane: str, rate: float
-) -> None:
+async def test_an_unknown_lane_or_a_rate_beyond_the_limit_is_refused(lanes: Lanes, lane: str, rate: float) -> None:
     with pytest.raises(Refusal):
-        await Lanes(context(database, SettableClock(), SeededRandomness(1)), lane_limits=LaneLimits()).pin(lane, rate)
-
-
-async def test_an_unknown_limit_change_is_not_undone(database: Database) -> None:
-    with pytest.raises(Refusal, match="lane log"):
-        await Lanes(context(database, SettableClock(), SeededRandomness(1)), lane_limits=LaneLimits()).undo(7)
+        await lanes.pin(lane, rate)
 
 
 async def test_limit_changes_and_learned_limits_are_forgotten_after_their_time_and_pins_are_not(
-    database: Database,
+    database: Database, worker: Worker, lanes: Lanes
 ) -> None:
-    clock = SettableClock()
-    worker, lanes = Worker(database, clock), lanes_of(database, clock)
+    now = worker.clock.now()
     worker.refuse()
     await worker.synchronize()
     await lanes.pin("yahoo", 5.0)
     async with database.transaction() as tx:
-        assert await store.forget_limit_changes(tx, clock.now(), 100) == 0
-        assert await store.forget_limit_changes(tx, clock.now() + timedelta(seconds=1), 100) == 2
-        assert await store.forget_learned_limits(tx, clock.now() + timedelta(seconds=1), 100) == 1
+        assert await store.forget_limit_changes(tx, now, 100) == 0
+        assert await store.forget_limit_changes(tx, now + timedelta(seconds=1), 100) == 2
+        assert await store.forget_learned_limits(tx, now + timedelta(seconds=1), 100) == 1
     # A worker that still knows the forgotten one learns what comes after it.
-    clock.advance(seconds=1)
+    worker.clock.advance(seconds=1)
     pinned = await lanes.pin("google", 5.0)
     await worker.synchronize()
     assert worker.adopted[GOOGLE] == pinned.after
@@ -310,9 +286,7 @@ async def test_a_refusal_postpones_waiting_mail_without_an_attempt_and_it_contin
         assert (len(google.tally.taken), len(google.tally.refused)) == (1, 1)
         attempts = [row[3] for message_id in ids for row in await flow.recipients(message_id)]
         assert sorted(attempts) == [0, 0, 1, 1]
-        (entry,) = await Lanes(context(flow.steps.database, flow.clock, SeededRandomness(1)), lane_limits=limits).log(
-            "google", 10
-        )
+        (entry,) = await lanes_of(flow.steps.database, flow.clock, limits).log("google", 10)
         assert entry.change.kind is LimitChangeKind.SLOW
         assert entry.change.refused.reply.startswith("421 4.7.28 Gmail has detected")
         assert entry.change.refused.message_id in ids
@@ -350,8 +324,7 @@ async def test_refusals_of_one_senders_domain_stop_only_that_domains_mail(databa
         # Two were under way; the others wait.
         assert (len(google.tally.taken), len(google.tally.refused)) == (0, 2)
         assert f"DKIM domain [{mine}]" in google.tally.refused[0][3]
-        lanes = Lanes(context(flow.steps.database, flow.clock, SeededRandomness(1)), lane_limits=limits)
-        entry, of_branch = await lanes.log("google", 10)
+        entry, of_branch = await lanes_of(flow.steps.database, flow.clock, limits).log("google", 10)
         assert (entry.change.scope, entry.change.kind) == (lane_scope_of_domain(mine, "google"), LimitChangeKind.SLOW)
         assert of_branch.change.scope.branch == Branch(AccountId(flow.steps.sender.account_id), "gmail.com")
         assert sorted([row[3] for message_id in ids for row in await flow.recipients(message_id)]) == [0, 0, 1, 1]

@@ -1,8 +1,10 @@
 """Mail that is refused because of our address: held, tried again, or bounced; on real sockets."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any
 
+import pytest
 from structlog.testing import capture_logs
 
 from posthouse.flows.operate.monitor import Monitor
@@ -13,15 +15,14 @@ from posthouse.rules.lane import LaneLimits, Limits
 from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 
-HERE = "127.0.0.1"
 ONE_AT_A_TIME = LaneLimits(Limits(per_second=1e6, burst=1_000, connections_start=1, connections_max=1))
 ATTEMPTS = "SELECT outcome, stage, code, source_ip, reply_signal FROM attempts ORDER BY started_at, fence"
 
 
-async def refused(flow: DeliveryFlow, source: str = HERE, to: str = "ada@outlook.com") -> Any:
+async def refused(flow: DeliveryFlow, source: str = "127.0.0.1", *, to: Sequence[str] = ("ada@outlook.com",)) -> Any:
     """A message that was refused because of the address."""
     flow.receiver.blocked.add(source)
-    message_id = await flow.steps.accept([to])
+    message_id = await flow.steps.accept(to)
     await flow.run_due()
     return message_id
 
@@ -35,6 +36,11 @@ async def pass_hours(flow: DeliveryFlow, hours: float, *, step_minutes: float = 
 
 async def test_a_refused_address_bounces_nothing_and_the_mail_is_sent_when_the_block_ends(flow: DeliveryFlow) -> None:
     message_id = await refused(flow)
+    timeline = await Monitor(context(flow.steps.database, flow.clock)).timeline(id_text(MESSAGE, message_id))
+    wait = timeline.wait(timeline.recipients[0])
+    assert wait is not None
+    assert (wait.reason, "(S3150)" in wait.text, "it bounces at 2" in wait.text) == ("blocked", True, True)
+    assert timeline.explained(timeline.recipients[0]).reason == "blocklisted"
     # No attempt is counted, there is no event, and the customer sees it queued.
     assert await flow.recipients(message_id) == [(0, "queued", "reserved", 0, None, None)]
     assert await flow.steps.fetch(ATTEMPTS) == [("postponed", "mail", 550, None, "block:address")]
@@ -50,9 +56,14 @@ async def test_a_refused_address_bounces_nothing_and_the_mail_is_sent_when_the_b
     assert await flow.steps.value("SELECT count(*) FROM events") == 1
 
 
-async def test_a_lasting_block_bounces_the_mail_after_four_hours_with_the_first_reply(flow: DeliveryFlow) -> None:
+@pytest.mark.parametrize("is_suspended", [False, True])
+async def test_a_lasting_block_bounces_the_mail_after_four_hours_with_the_first_reply(
+    flow: DeliveryFlow, is_suspended: bool
+) -> None:
     message_id = await refused(flow)
     began_at = flow.clock.now()
+    if is_suspended:
+        await flow.steps.suspend()
     await pass_hours(flow, 3.9)
     assert await flow.statuses(message_id) == ["queued"]
     await pass_hours(flow, 0.2, step_minutes=5)
@@ -64,7 +75,7 @@ async def test_a_lasting_block_bounces_the_mail_after_four_hours_with_the_first_
     assert await flow.steps.value("SELECT count(*) FROM events WHERE type = 'email.bounced'") == 1
     assert await flow.steps.value("SELECT count(*) FROM suppressions") == 0
     # It was asked after one hour and after three.
-    assert [row[0] for row in await flow.steps.fetch(ATTEMPTS)] == ["postponed"] * 3
+    assert [row[0] for row in await flow.steps.fetch(ATTEMPTS)] == ["postponed"] * (1 if is_suspended else 3)
 
 
 async def test_the_first_reply_counts_whatever_came_after_it(flow: DeliveryFlow) -> None:
@@ -79,9 +90,7 @@ async def test_the_first_reply_counts_whatever_came_after_it(flow: DeliveryFlow)
 
 
 async def test_every_recipient_of_a_refused_message_is_held(flow: DeliveryFlow) -> None:
-    flow.receiver.blocked.add(HERE)
-    message_id = await flow.steps.accept(["ada@outlook.com", "bob@outlook.com", "eve@simulator.invalid"])
-    await flow.run_due()
+    message_id = await refused(flow, to=["ada@outlook.com", "bob@outlook.com", "eve@simulator.invalid"])
     assert await flow.statuses(message_id) == ["queued", "queued", "delivered"]
     assert await flow.steps.value("SELECT count(DISTINCT next_at) FROM delivery_schedule") == 2, "not due together"
     await pass_hours(flow, 4.2)
@@ -120,16 +129,21 @@ async def sources(flow: DeliveryFlow, to: str) -> set[str]:
     return {mail.source for mail in flow.receiver.accepted[before:] if mail.source}
 
 
+async def held_at(flow: DeliveryFlow, addresses: SendingAddresses) -> tuple[Any, str]:
+    """A message that was refused, and at which of two addresses."""
+    for number in (7, 8):
+        await addresses.add(f"127.0.0.{number}", f"mta{number}.example.com")
+    await flow.delivery.read_routes()
+    flow.receiver.blocked.add("127.0.0.7")
+    held = await refused(flow, "127.0.0.8")
+    ((_, _, _, source, _),) = await flow.steps.fetch(ATTEMPTS)
+    return held, source
+
+
 async def test_a_held_message_waits_for_its_address_and_new_mail_takes_another(
     flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:
-    await addresses.add("127.0.0.7", "mta7.example.com")
-    await addresses.add("127.0.0.8", "mta8.example.com")
-    await flow.delivery.read_routes()
-    flow.receiver.blocked |= {"127.0.0.7", "127.0.0.8"}
-    held = await flow.steps.accept(["ada@outlook.com"])
-    await flow.run_due()
-    ((_, _, _, source, _),) = await flow.steps.fetch(ATTEMPTS)
+    held, source = await held_at(flow, addresses)
     flow.receiver.blocked = {source}
     new = await flow.steps.accept(["bob@outlook.com"])
     await pass_hours(flow, 0.5)
@@ -142,45 +156,13 @@ async def test_a_held_message_waits_for_its_address_and_new_mail_takes_another(
 
 
 async def test_mail_whose_address_is_gone_bounces_in_time(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
-    await addresses.add("127.0.0.7", "mta7.example.com")
-    await addresses.add("127.0.0.8", "mta8.example.com")
-    await flow.delivery.read_routes()
-    flow.receiver.blocked |= {"127.0.0.7", "127.0.0.8"}
-    held = await flow.steps.accept(["ada@outlook.com"])
-    await flow.run_due()
-    ((_, _, _, source, _),) = await flow.steps.fetch(ATTEMPTS)
+    held, source = await held_at(flow, addresses)
     await addresses.retire(source)
     await flow.delivery.read_routes()
     flow.receiver.blocked.clear()
     await pass_hours(flow, 4.2)
     assert await flow.statuses(held) == ["bounced"]
     assert flow.receiver.accepted == []
-
-
-async def test_mail_of_a_suspended_account_bounces_in_time_too(flow: DeliveryFlow) -> None:
-    message_id = await refused(flow)
-    async with flow.steps.database.transaction() as tx:
-        await tx.execute(
-            "INSERT INTO suspensions (account_id, started_at) VALUES ($1, $2)",
-            flow.steps.sender.account_id, flow.clock.now(),
-        )  # fmt: skip
-        await tx.execute(
-            "UPDATE accounts SET suspended_at = $2, suspended_reason = 'spam', changed_at = $2 WHERE id = $1",
-            flow.steps.sender.account_id, flow.clock.now(),
-        )  # fmt: skip
-    await pass_hours(flow, 4.2)
-    assert await flow.statuses(message_id) == ["bounced"]
-
-
-async def test_the_timeline_says_what_a_held_message_waits_for(flow: DeliveryFlow) -> None:
-    message_id = await refused(flow)
-    timeline = await Monitor(context(flow.steps.database, flow.clock)).timeline(id_text(MESSAGE, message_id))
-    wait = timeline.wait(timeline.recipients[0])
-    assert wait is not None
-    assert wait.reason == "blocked"
-    assert "(S3150)" in wait.text
-    assert "it bounces at 2" in wait.text
-    assert timeline.explained(timeline.recipients[0]).reason == "blocklisted"
 
 
 async def test_a_block_warns_once_with_the_page_for_its_removal(flow: DeliveryFlow) -> None:

@@ -124,19 +124,17 @@ async def test_under_load_a_block_of_one_of_three_addresses_bounces_nothing_and_
     first, *others = await pool.add(FAR, history=200)
     flow = pool.flow
     ids = await pool.send(12)
-    for second in range(60):
-        if second == 10:
+    for second in range(25):
+        if second == 5:
             flow.receiver.blocked = {first}
         flow.clock.advance(seconds=1)
         ids += await pool.send(12)
     await pool.advance(10)
     assert set(await pool.results(ids)) == {"delivered"}
-    waits = sorted([seconds for (seconds,) in await flow.steps.fetch(WAITS)])
-    assert waits[int(len(waits) * 0.99)] < 60
-    assert await flow.steps.value("SELECT count(*) FROM recipients WHERE status <> 'delivered'") == 0
+    assert max(await flow.steps.fetch(WAITS)) <= (5,)
     rerouted: list[tuple[datetime, str]] = await flow.steps.fetch("SELECT at, to_ip FROM reroutes ORDER BY at")
     assert 1 <= len(rerouted) <= 20
     for address in others:
         taken = sum(mail.source == address for mail in flow.receiver.accepted) + 200
         assert sum(to_ip == address for _, to_ip in rerouted) <= 0.05 * taken
-    assert max(at for at, _ in rerouted) - min(at for at, _ in rerouted) < timedelta(minutes=1)
+    assert max(at for at, _ in rerouted) - min(at for at, _ in rerouted) < timedelta(seconds=5)

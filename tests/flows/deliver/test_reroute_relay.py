@@ -7,15 +7,12 @@ from datetime import timedelta
 import pytest
 
 from posthouse.flows.deliver.reroute import RerouteSettings
-from posthouse.flows.operate.relays import Relays
 from posthouse.flows.operate.sending_addresses import SendingAddresses
-from posthouse.randomness import SystemRandomness
 from posthouse.rules.reroute import PER_MINUTE_MAX, RerouteMode
-from posthouse.store.seal import Sealer
-from tests.support.certificates import NAME, Certificates
+from tests.flows.deliver.pool_relay import use_relay
+from tests.support.certificates import Certificates
 from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
 
 FIRST = "127.0.1.1"
@@ -27,22 +24,15 @@ async def blocked_address(
 ) -> AsyncIterator[tuple[DeliveryFlow, SmtpReceiver, SendingAddresses]]:
     """The pool's only address, which outlook.com refuses, and its relay, which takes everything."""
     certificates = Certificates.make()
-    secrets = service_settings(database_url).secrets
-    sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
     async with (
         open_delivery_flow(database_url, certificates=certificates, reroute=RerouteSettings(mode)) as flow,
         SmtpReceiver("starttls--auth-plain", certificates=certificates) as relay,
     ):
         flow.serve("outlook.com")
-        flow.nameserver.records[NAME, "A"] = ["127.0.0.1"]
-        database, randomness = flow.steps.database, SystemRandomness()
-        addresses = SendingAddresses(context(database, flow.clock, randomness))
+        addresses = SendingAddresses(context(flow.steps.database, flow.clock))
         await addresses.add(FIRST, "mta1.example.com", is_warm=True)
-        relays = Relays(context(database, flow.clock, randomness, sealer=sealer))
-        await relays.add("ses", NAME, port=relay.port, username="posthouse", password="secret", per_second=10.0)
-        await relays.set_pool_relay("default", "ses")
         await flow.steps.fetch("UPDATE accounts SET tier = 'good'")
-        await flow.delivery.read_routes()
+        await use_relay(flow, relay.port)
         flow.receiver.blocked = {FIRST}
         yield flow, relay, addresses
 

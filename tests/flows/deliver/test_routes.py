@@ -93,22 +93,6 @@ async def test_mail_does_not_ask_the_database_for_its_route(flow: DeliveryFlow, 
         assert [mail.source for mail in flow.receiver.accepted] == ["127.0.0.7"]
 
 
-async def test_each_from_domain_keeps_its_address_until_that_rests(
-    flow: DeliveryFlow, addresses: SendingAddresses
-) -> None:
-    for number in range(7, 11):
-        await addresses.add(f"127.0.0.{number}", f"mta{number}.example.com")
-    first = [await sent(flow) for _ in range(3)]
-    assert len(set(first)) == 1
-    assert first[0] is not None
-    await addresses.rest(first[0][0])
-    second = [await sent(flow) for _ in range(3)]
-    assert len(set(second)) == 1
-    assert second[0] not in (None, first[0])
-    await addresses.add(first[0][0])
-    assert await sent(flow) == first[0]
-
-
 async def test_a_greylisted_message_is_retried_from_the_same_address(
     flow: DeliveryFlow, addresses: SendingAddresses
 ) -> None:

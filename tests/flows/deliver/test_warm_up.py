@@ -8,16 +8,14 @@ from datetime import UTC, datetime
 import pytest
 
 from posthouse.flows.deliver.address_quotas import AddressQuotas, WarmingSince
-from posthouse.flows.operate.relays import Relays
 from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.rules.address_warm_up import Volumes
 from posthouse.rules.ids import AccountId
 from posthouse.rules.learned_limits import LaneScope
-from posthouse.store.seal import Sealer
-from tests.support.certificates import NAME, Certificates
+from tests.flows.deliver.pool_relay import use_relay
+from tests.support.certificates import Certificates
 from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
-from tests.support.service import service_settings
 from tests.support.smtp_receiver import SmtpReceiver
 
 # 24 messages on the first day, 2 in an hour.
@@ -29,9 +27,15 @@ NEW, KNOWN, OTHER = "127.0.0.7", "127.0.0.8", "127.0.0.9"
 async def flow(database_url: str, certificates: Certificates) -> AsyncIterator[DeliveryFlow]:
     async with open_delivery_flow(database_url, certificates=certificates, warm_up_volumes=SMALL) as flow:
         flow.serve("example.org")
-        flow.nameserver.records[NAME, "A"] = ["127.0.0.1"]
         to_the_hour(flow)
         yield flow
+
+
+@pytest.fixture
+async def warming(flow: DeliveryFlow, addresses: SendingAddresses) -> DeliveryFlow:
+    """With one new address."""
+    await addresses.add(NEW, "mta7.example.com")
+    return flow
 
 
 def to_the_hour(flow: DeliveryFlow) -> None:
@@ -58,27 +62,14 @@ async def run(flow: DeliveryFlow, minutes: int = 0) -> Counter[str]:
     return Counter(mail.source for mail in flow.receiver.accepted[before:])
 
 
-async def test_a_new_address_sends_a_twelfth_of_its_quota_in_an_hour_and_the_rest_waits(
-    flow: DeliveryFlow, addresses: SendingAddresses
-) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    await accept(flow, 5)
-    assert await run(flow) == {NEW: 2}
-    assert await run(flow, 50) == {}
+async def test_a_new_address_sends_a_twelfth_of_its_quota_in_an_hour_and_the_rest_waits(warming: DeliveryFlow) -> None:
+    await accept(warming, 5)
+    assert await run(warming) == {NEW: 2}
+    assert await run(warming, 50) == {}
     # Nothing was tried, and no attempt counts.
-    assert (await flow.steps.fetch("SELECT count(*) FROM attempts"))[0][0] == 2
-    assert await run(flow, 20) == {NEW: 2}
-    assert await run(flow, 60) == {NEW: 1}
-
-
-async def test_a_day_has_its_quota_and_the_next_has_more(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    await accept(flow, 70)
-    days = []
-    for _ in range(2):
-        days.append(await run(flow, 23 * 60 + 50))
-        flow.clock.advance(minutes=10)
-    assert days == [{NEW: 24}, {NEW: 33}]
+    assert (await warming.steps.fetch("SELECT count(*) FROM attempts"))[0][0] == 2
+    assert await run(warming, 20) == {NEW: 2}
+    assert await run(warming, 60) == {NEW: 1}
 
 
 async def test_an_older_address_and_one_that_is_warm_are_not_bounded(
@@ -90,29 +81,24 @@ async def test_an_older_address_and_one_that_is_warm_are_not_bounded(
     assert await flow.steps.fetch("SELECT * FROM address_quotas") == []
 
 
-async def test_a_known_address_of_the_pool_takes_the_rest(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
-    await addresses.add(NEW, "mta7.example.com")
+async def test_a_known_address_of_the_pool_takes_the_rest(warming: DeliveryFlow, addresses: SendingAddresses) -> None:
     await addresses.add(KNOWN, "mta8.example.com", is_warm=True)
-    await accept(flow, 10)
-    sent = await run(flow)
+    await accept(warming, 10)
+    sent = await run(warming)
     assert sum(sent.values()) == 10
     assert sent[NEW] <= 2
 
 
 async def test_the_overflow_takes_the_rest_then_the_relay(
-    flow: DeliveryFlow, addresses: SendingAddresses, certificates: Certificates, database_url: str
+    flow: DeliveryFlow, addresses: SendingAddresses, certificates: Certificates
 ) -> None:
-    secrets = service_settings(database_url).secrets
-    sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
-    relays = Relays(context(flow.steps.database, flow.clock, sealer=sealer))
     async with SmtpReceiver("starttls--auth-plain", certificates=certificates) as relay:
         await addresses.add_pool("spare")
         await addresses.add(OTHER, "mta9.example.com", "spare")
         await addresses.add_pool("own", overflow="spare")
         await addresses.add(NEW, "mta7.example.com", "own")
         await addresses.set_account_pool(AccountId(flow.steps.sender.account_id), "own")
-        await relays.add("ses", NAME, port=relay.port, username="us", password="secret", per_second=100, per_day=5)
-        await relays.set_pool_relay("own", "ses")
+        await use_relay(flow, relay.port, "own", per_day=5)
         await accept(flow, 10)
         assert await run(flow) == {NEW: 2, OTHER: 2}
         assert len(relay.accepted) == 5
@@ -120,70 +106,60 @@ async def test_the_overflow_takes_the_rest_then_the_relay(
         assert await run(flow, 70) == {NEW: 1}
 
 
-async def test_list_mail_waits_first(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    flow.delivery._address_quotas._volumes = Volumes(first=120, warm=6_000)
-    await accept(flow, 12)
-    await flow.steps.fetch("UPDATE delivery_schedule SET is_list = true RETURNING 1")
-    assert await run(flow) == {NEW: 7}
+async def test_list_mail_waits_first(warming: DeliveryFlow) -> None:
+    warming.delivery._address_quotas._volumes = Volumes(first=120, warm=6_000)
+    await accept(warming, 12)
+    await warming.steps.fetch("UPDATE delivery_schedule SET is_list = true RETURNING 1")
+    assert await run(warming) == {NEW: 7}
     for name in ("grace", "linus", "ken", "dennis"):
-        await flow.steps.accept([f"{name}@example.org"])
-    assert await run(flow) == {NEW: 3}
-    assert {mail.recipient.partition("@")[0] for mail in flow.receiver.accepted[7:]} <= {
+        await warming.steps.accept([f"{name}@example.org"])
+    assert await run(warming) == {NEW: 3}
+    assert {mail.recipient.partition("@")[0] for mail in warming.receiver.accepted[7:]} <= {
         "grace", "linus", "ken", "dennis",
     }  # fmt: skip
 
 
-async def test_a_restart_forgets_nothing(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    await accept(flow, 3)
-    assert await run(flow) == {NEW: 2}
-    flow.delivery = flow.another_worker()
-    await accept(flow, 3)
-    assert await run(flow) == {}
+async def test_a_restart_forgets_nothing(warming: DeliveryFlow) -> None:
+    await accept(warming, 3)
+    assert await run(warming) == {NEW: 2}
+    warming.delivery = warming.another_worker()
+    await accept(warming, 3)
+    assert await run(warming) == {}
 
 
-async def test_what_a_stopped_worker_did_not_use_is_given_back(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    await accept(flow, 1)
-    await run(flow)
-    await flow.delivery.drain(1)
-    assert await flow.steps.fetch("SELECT granted, granted_this_hour, accepted FROM address_quotas") == [(1, 1, 1)]
+async def test_what_a_stopped_worker_did_not_use_is_given_back(warming: DeliveryFlow) -> None:
+    await accept(warming, 1)
+    await run(warming)
+    await warming.delivery.drain(1)
+    assert await warming.steps.fetch("SELECT granted, granted_this_hour, accepted FROM address_quotas") == [(1, 1, 1)]
 
 
-async def test_more_recipients_of_a_message_than_the_hour_allows_go_in_parts(
-    flow: DeliveryFlow, addresses: SendingAddresses
-) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    await flow.steps.accept([f"ada{number}@example.org" for number in range(5)])
-    assert await run(flow) == {NEW: 2}
-    assert await run(flow, 70) == {NEW: 2}
+async def test_more_recipients_of_a_message_than_the_hour_allows_go_in_parts(warming: DeliveryFlow) -> None:
+    await warming.steps.accept([f"ada{number}@example.org" for number in range(5)])
+    assert await run(warming) == {NEW: 2}
+    assert await run(warming, 70) == {NEW: 2}
 
 
-async def test_a_message_that_is_not_sent_uses_nothing(flow: DeliveryFlow, addresses: SendingAddresses) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    await flow.steps.accept(["gone@example.org"])
-    await flow.steps.fetch(
+async def test_a_message_that_is_not_sent_uses_nothing(warming: DeliveryFlow) -> None:
+    await warming.steps.accept(["gone@example.org"])
+    await warming.steps.fetch(
         "INSERT INTO suppressions (account_id, email, reason, at) VALUES ($1, 'gone@example.org', 'manual', now()) "
         "RETURNING 1",
-        flow.steps.sender.account_id,
+        warming.steps.sender.account_id,
     )
-    assert await run(flow) == {}
-    await accept(flow, 3)
-    assert await run(flow) == {NEW: 2}
+    assert await run(warming) == {}
+    await accept(warming, 3)
+    assert await run(warming) == {NEW: 2}
 
 
-async def test_a_refusal_because_of_us_makes_the_next_day_smaller(
-    flow: DeliveryFlow, addresses: SendingAddresses
-) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    await accept(flow, 2)
-    await run(flow)
-    await flow.steps.fetch("UPDATE address_quotas SET slowed = 5 RETURNING 1")
-    flow.clock.advance(hours=24)
-    await accept(flow, 5)
-    assert await run(flow) == {NEW: 1}
-    (warm_up,) = (await flow.steps.fetch("SELECT warm_up ->> 'change' FROM address_quotas"))[0]
+async def test_a_refusal_because_of_us_makes_the_next_day_smaller(warming: DeliveryFlow) -> None:
+    await accept(warming, 2)
+    await run(warming)
+    await warming.steps.fetch("UPDATE address_quotas SET slowed = 5 RETURNING 1")
+    warming.clock.advance(hours=24)
+    await accept(warming, 5)
+    assert await run(warming) == {NEW: 1}
+    (warm_up,) = (await warming.steps.fetch("SELECT warm_up ->> 'change' FROM address_quotas"))[0]
     assert warm_up == "slowed"
 
 
@@ -202,22 +178,19 @@ async def test_workers_that_ask_at_once_are_given_no_more_than_the_hour_allows(f
     assert sum(worker.take_permits(scope, 5, is_list=False) for worker in workers) == 2
 
 
-async def test_a_complaint_about_mail_from_the_address_makes_the_next_day_smaller(
-    flow: DeliveryFlow, addresses: SendingAddresses
-) -> None:
-    await addresses.add(NEW, "mta7.example.com")
-    flow.serve("gmail.com", host="gmail-smtp-in.l.google.com")
-    message = await flow.steps.accept(["ada@gmail.com"])
-    assert await run(flow) == {NEW: 1}
-    await flow.steps.fetch(
+async def test_a_complaint_about_mail_from_the_address_makes_the_next_day_smaller(warming: DeliveryFlow) -> None:
+    warming.serve("gmail.com", host="gmail-smtp-in.l.google.com")
+    message = await warming.steps.accept(["ada@gmail.com"])
+    assert await run(warming) == {NEW: 1}
+    await warming.steps.fetch(
         "INSERT INTO reports (account_id, message_id, id, position, kind, detail, suppressed, shared, at) "
         "VALUES ($1, $2, gen_random_uuid(), 0, 'complaint', 'abuse', false, false, $3) RETURNING 1",
-        flow.steps.sender.account_id,
+        warming.steps.sender.account_id,
         message,
-        flow.clock.now(),
+        warming.clock.now(),
     )
-    flow.clock.advance(hours=24)
-    await flow.steps.accept(["grace@gmail.com"])
-    await run(flow)
-    changes = await flow.steps.fetch("SELECT warm_up ->> 'change' FROM address_quotas WHERE lane = 'google'")
+    warming.clock.advance(hours=24)
+    await warming.steps.accept(["grace@gmail.com"])
+    await run(warming)
+    changes = await warming.steps.fetch("SELECT warm_up ->> 'change' FROM address_quotas WHERE lane = 'google'")
     assert changes == [("complaints",)]

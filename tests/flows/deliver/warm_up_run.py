@@ -12,17 +12,15 @@ from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from typing import Final
 
-from posthouse.flows.operate.relays import Relays
 from posthouse.flows.operate.sending_addresses import SendingAddresses
 from posthouse.mail.reply import Reply
 from posthouse.rules.address_warm_up import VOLUMES, Volumes
 from posthouse.rules.outcome import AttemptResult, NoReply, Replied, Stage
-from posthouse.store.seal import Sealer
 from posthouse.wire.carrier import CarrierRequest, CarrierResult
+from tests.flows.deliver.pool_relay import use_relay
 from tests.support.context import context
 from tests.support.delivery_flow import DeliveryFlow, open_delivery_flow
 from tests.support.maintenance import new_maintenance
-from tests.support.service import service_settings
 
 SCALE: Final = 60
 SMALL: Final = Volumes(VOLUMES.first_of_providers // SCALE, VOLUMES.first // SCALE + 1, VOLUMES.warm // SCALE)
@@ -156,7 +154,7 @@ async def run_warm_up(
     )
     async with open_delivery_flow(url, seed=seed, carrier=carrier, warm_up_volumes=SMALL) as flow:
         began = _to_midnight(flow)
-        await _set_up(flow, url, has_overflow=has_overflow, has_relay=has_relay)
+        await _set_up(flow, has_overflow=has_overflow, has_relay=has_relay)
         sent: dict[str, datetime] = {}
         address_quotas: dict[date, int] = {}
         steps_a_day = timedelta(days=1) // step
@@ -185,7 +183,7 @@ def _to_midnight(flow: DeliveryFlow) -> datetime:
     return midnight
 
 
-async def _set_up(flow: DeliveryFlow, url: str, *, has_overflow: bool, has_relay: bool) -> None:
+async def _set_up(flow: DeliveryFlow, *, has_overflow: bool, has_relay: bool) -> None:
     addresses = SendingAddresses(context(flow.steps.database, flow.clock))
     await addresses.add_pool("known")
     await addresses.add_pool("default", overflow="known")
@@ -193,11 +191,7 @@ async def _set_up(flow: DeliveryFlow, url: str, *, has_overflow: bool, has_relay
     if has_overflow:
         await addresses.add(KNOWN, "mta8.example.com", "known", is_warm=True)
     if has_relay:
-        secrets = service_settings(url).secrets
-        sealer = Sealer(secrets.seal_key_bytes, secrets.seal_key_active)
-        relays = Relays(context(flow.steps.database, flow.clock, sealer=sealer))
-        await relays.add(RELAY, "smtp.example.com", port=587, username="us", password="secret", per_second=10)
-        await relays.set_pool_relay("default", RELAY)
+        await use_relay(flow, 587)
     await flow.delivery.read_routes()
 
 

@@ -10,6 +10,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from posthouse.flows.deliver.outgoing_mail import Identity
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.mail.envelope import parse_feedback_token, parse_return_path
 from posthouse.rules.credential import Mode
@@ -88,21 +89,18 @@ async def test_each_recipient_of_a_message_gets_its_own_link_and_envelope(flow: 
     assert sorted(row.position for row in origins if row is not None and row.position is not None) == [0, 1]
 
 
-async def test_a_message_without_the_option_or_without_a_public_address_is_unchanged(flow: DeliveryFlow) -> None:
-    await flow.steps.accept(TWO, tags=["list:news"])
-    await flow.run_due()
-    assert len({copy.transaction for copy in flow.receiver.accepted}) == 1
-    assert not any(b"\nList-Unsubscribe" in copy.message for copy in flow.receiver.accepted)
-
-
-async def test_where_the_public_address_was_taken_away_mail_goes_without_links(database_url: str) -> None:
-    async with open_delivery_flow(database_url) as flow:
+@pytest.mark.parametrize(("identity", "how"), [(OFFERING, {"tags": ["list:news"]}), (IDENTITY, NEWS)])
+async def test_without_the_option_or_a_public_address_mail_goes_in_one_copy_without_links(
+    database_url: str, identity: Identity, how: dict[str, Any]
+) -> None:
+    async with open_delivery_flow(database_url, identity=identity) as flow:
         flow.serve("example.org")
-        await flow.steps.accept(TWO, **NEWS)
+        await flow.steps.accept(TWO, **how)
         await flow.run_due()
         assert len({copy.transaction for copy in flow.receiver.accepted}) == 1
-        assert not any(b"\nList-Unsubscribe" in copy.message for copy in flow.receiver.accepted)
-        assert not any(b"CFBL" in copy.message for copy in flow.receiver.accepted)
+        for copy in flow.receiver.accepted:
+            assert b"\nList-Unsubscribe" not in copy.message
+            assert (b"CFBL" in copy.message) is (identity is OFFERING)
 
 
 @pytest.mark.rule("UNSUB-05")
@@ -211,10 +209,9 @@ async def test_a_server_that_defers_one_is_not_sent_the_rest(flow: DeliveryFlow)
 
 
 async def test_a_messages_result_is_recorded_while_the_next_one_is_sent(database_url: str) -> None:
-    timeout_factor = replace(DEADLINES, dot_seconds=20.0, transaction_seconds_total=30.0)
-    async with open_delivery_flow(
-        database_url, identity=OFFERING, deadlines=timeout_factor, lane_limits=one_at_a_time(1e6)
-    ) as flow:
+    patient = replace(DEADLINES, dot_seconds=20.0, transaction_seconds_total=30.0)
+    limits = one_at_a_time(1e6)
+    async with open_delivery_flow(database_url, identity=OFFERING, deadlines=patient, lane_limits=limits) as flow:
         flow.serve("example.org")
         message = await flow.steps.accept(["ada@example.org", "hang-dot@example.org", "bob@example.org"], **NEWS)
         going = asyncio.create_task(flow.run_due())

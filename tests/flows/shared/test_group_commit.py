@@ -3,7 +3,7 @@
 import asyncio
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -62,9 +62,16 @@ def begun(
     return [asyncio.create_task(group_commit.submit(item, account, recipients, size)) for item in items]
 
 
-async def turns(count: int = 5) -> None:
-    for _ in range(count):
+async def turns() -> None:
+    for _ in range(5):
         await asyncio.sleep(0)
+
+
+async def waiting(group_commit: Squares, *items: int, **given: Any) -> list["asyncio.Task[int]"]:
+    """These items run in a batch, or wait for the next."""
+    tasks = begun(group_commit, *items, **given)
+    await turns()
+    return tasks
 
 
 async def test_a_single_item_starts_at_once(works: Works, group_commit: Squares) -> None:
@@ -74,12 +81,9 @@ async def test_a_single_item_starts_at_once(works: Works, group_commit: Squares)
 
 
 async def test_items_that_wait_for_a_batch_are_the_next(works: Works, group_commit: Squares) -> None:
-    first = begun(group_commit, 1)
-    await turns()
-    later = [*begun(group_commit, 2, 3)]
-    await turns()
-    later += begun(group_commit, 4)
-    await turns()
+    first = await waiting(group_commit, 1)
+    later = await waiting(group_commit, 2, 3)
+    later += await waiting(group_commit, 4)
     works.gate.set()
     assert await asyncio.gather(*first, *later) == [1, 4, 9, 16]
     assert works.batches == [[1], [2, 3, 4]]
@@ -123,29 +127,25 @@ async def test_the_recipients_of_a_batch_that_accounts_share_are_fewer(works: Wo
 
 
 async def test_accounts_take_turns_by_recipients(works: Works, group_commit: Squares) -> None:
-    tasks = begun(group_commit, 1)
-    await turns()
+    tasks = await waiting(group_commit, 1)
     for number in range(10):
         large = range(100 * number + 2, 100 * number + 5)
         tasks += begun(group_commit, *large, account=f"large {number}", recipients=limits.RECIPIENTS_MAX)
-    tasks += begun(group_commit, *range(2_000, 2_040), account="globex")
-    await turns()
+    tasks += await waiting(group_commit, *range(2_000, 2_040), account="globex")
     works.gate.set()
     await asyncio.gather(*tasks)
     assert set(works.batches[1]) >= set(range(2_000, 2_040))
 
 
 async def test_an_account_that_comes_later_is_not_behind(works: Works, group_commit: Squares) -> None:
-    tasks = begun(group_commit, 1)
-    await turns()
+    tasks = await waiting(group_commit, 1)
     for number in range(10):
         large = range(100 * number + 2, 100 * number + 5)
         tasks += begun(group_commit, *large, account=f"large {number}", recipients=limits.RECIPIENTS_MAX)
     await turns()
     await works.end_batches(3)
     small = range(2_000, 2_005)
-    tasks += begun(group_commit, *small, account="globex")
-    await turns()
+    tasks += await waiting(group_commit, *small, account="globex")
     works.gate.set()
     await asyncio.gather(*tasks)
     assert len(works.batches[3]) == 2
@@ -155,12 +155,10 @@ async def test_an_account_that_comes_later_is_not_behind(works: Works, group_com
 async def test_small_items_of_many_accounts_overtake_a_large_one_for_a_while(
     works: Works, group_commit: Squares
 ) -> None:
-    tasks = begun(group_commit, 1)
-    await turns()
+    tasks = await waiting(group_commit, 1)
     tasks += begun(group_commit, 7, recipients=limits.RECIPIENTS_MAX)
     tasks += begun(group_commit, *range(2_000, 2_200), account="globex")
-    tasks += begun(group_commit, *range(3_000, 3_200), account="initech")
-    await turns()
+    tasks += await waiting(group_commit, *range(3_000, 3_200), account="initech")
     works.gate.set()
     await asyncio.gather(*tasks)
     order = [item for batch in works.batches for item in batch]
@@ -180,10 +178,8 @@ async def test_an_item_larger_than_a_batch_has_its_own_batch(works: Works, group
 async def test_a_delayed_batch_takes_what_comes_until_it_is_hurried(works: Works) -> None:
     group_commit = GroupCommit(works, batch_delay=BatchDelay(0.0, HOUR))
     works.gate.set()
-    tasks = begun(group_commit, 1)
-    await turns()
-    tasks += begun(group_commit, 2, 3)
-    await turns()
+    tasks = await waiting(group_commit, 1)
+    tasks += await waiting(group_commit, 2, 3)
     assert works.batches == []
 
     group_commit.hurry()
@@ -195,8 +191,7 @@ async def test_a_delayed_batch_takes_what_comes_until_it_is_hurried(works: Works
 async def test_a_full_batch_is_delayed_no_longer(works: Works) -> None:
     group_commit = GroupCommit(works, items_max=3, batch_delay=BatchDelay(0.0, HOUR))
     works.gate.set()
-    tasks = begun(group_commit, 1, 2)
-    await turns()
+    tasks = await waiting(group_commit, 1, 2)
     assert works.batches == []
 
     tasks += begun(group_commit, 3)
@@ -228,10 +223,8 @@ async def test_a_batch_that_fails_whole_fails_each_item_and_work_continues(works
 
 
 async def test_drain_waits_until_nothing_waits(works: Works, group_commit: Squares) -> None:
-    tasks = begun(group_commit, 1)
-    await turns()
-    tasks += begun(group_commit, 2)
-    await turns()
+    tasks = await waiting(group_commit, 1)
+    tasks += await waiting(group_commit, 2)
     draining = asyncio.create_task(group_commit.drain())
     await turns()
     assert not draining.done()
@@ -243,8 +236,7 @@ async def test_drain_waits_until_nothing_waits(works: Works, group_commit: Squar
 
 
 async def test_a_drain_that_is_cancelled_cancels_no_batch(works: Works, group_commit: Squares) -> None:
-    (task,) = begun(group_commit, 5)
-    await turns()
+    (task,) = await waiting(group_commit, 5)
     draining = asyncio.create_task(group_commit.drain())
     await turns()
     draining.cancel()
@@ -254,41 +246,35 @@ async def test_a_drain_that_is_cancelled_cancels_no_batch(works: Works, group_co
 
 
 async def test_more_items_than_may_wait_are_refused(works: Works, group_commit: Squares) -> None:
-    running = begun(group_commit, 1)
-    await turns()
-    waiting = begun(group_commit, *([2] * limits.WAITING_ITEMS_MAX))
-    await turns()
+    running = await waiting(group_commit, 1)
+    later = await waiting(group_commit, *([2] * limits.WAITING_ITEMS_MAX))
     with pytest.raises(Refusal) as refused:
         await group_commit.submit(3)
     assert refused.value.code is Code.TEMPORARY_FAILURE
     assert refused.value.retry_after_seconds == 1
     works.gate.set()
-    assert len(await asyncio.gather(*running, *waiting)) == limits.WAITING_ITEMS_MAX + 1
+    assert len(await asyncio.gather(*running, *later)) == limits.WAITING_ITEMS_MAX + 1
     assert await group_commit.submit(3) == 9
 
 
 async def test_more_bytes_than_may_wait_are_refused(works: Works, group_commit: Squares) -> None:
-    running = begun(group_commit, 1)
-    await turns()
-    waiting = begun(group_commit, *([2] * (limits.WAITING_BYTES_MAX // (8 * MIB))), size=8 * MIB)
-    await turns()
+    running = await waiting(group_commit, 1)
+    later = await waiting(group_commit, *([2] * (limits.WAITING_BYTES_MAX // (8 * MIB))), size=8 * MIB)
     with pytest.raises(Refusal):
         await group_commit.submit(3)
     works.gate.set()
-    await asyncio.gather(*running, *waiting)
+    await asyncio.gather(*running, *later)
     assert await group_commit.submit(3) == 9
 
 
 async def test_a_cancelled_item_affects_no_other(works: Works, group_commit: Squares) -> None:
-    running = begun(group_commit, 1, 2)
-    await turns()
-    waiting = begun(group_commit, 3, 4, 5)
-    await turns()
+    running = await waiting(group_commit, 1, 2)
+    later = await waiting(group_commit, 3, 4, 5)
     running[0].cancel()
-    waiting[1].cancel()
+    later[1].cancel()
     await turns()
     works.gate.set()
-    answers = await asyncio.gather(*running, *waiting, return_exceptions=True)
+    answers = await asyncio.gather(*running, *later, return_exceptions=True)
     assert [isinstance(answer, asyncio.CancelledError) for answer in answers] == [True, False, False, True, False]
     assert (answers[1], answers[2], answers[4]) == (4, 9, 25)
     await asyncio.wait_for(group_commit.drain(), HANG_SECONDS)

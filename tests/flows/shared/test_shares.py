@@ -32,16 +32,7 @@ def test_holders_that_always_want_more_have_equal_parts(capacity: int, holders: 
     assert set(taken_alternately(capacity, [f"h{number}" for number in range(holders)]).values()) == {each}
 
 
-def test_what_a_single_holder_leaves_is_for_newcomers() -> None:
-    share: FairShare[str] = FairShare(500)
-    while share.take_units("first"):
-        pass
-    for number in range(90):
-        assert share.take_units(f"newcomer {number}")
-    assert not share.take_units("first")
-
-
-def test_a_holder_above_its_share_gets_no_more_until_it_is_below() -> None:
+def test_what_a_single_holder_leaves_is_for_newcomers_until_it_is_below_its_share() -> None:
     share: FairShare[str] = FairShare(500)
     while share.take_units("first"):
         pass
@@ -50,6 +41,9 @@ def test_a_holder_above_its_share_gets_no_more_until_it_is_below() -> None:
     assert not share.has_capacity("first")
     share.release_units("first")
     assert share.take_units("first")
+    for number in range(90):
+        assert share.take_units(f"newcomer {number}")
+    assert not share.take_units("first")
 
 
 def test_a_share_grows_again_when_the_others_are_done() -> None:
@@ -67,14 +61,11 @@ def test_a_large_first_request_fits_if_it_is_free() -> None:
     assert not share.take_units("late")
 
 
-def test_more_than_was_taken_is_not_given_back() -> None:
+def test_more_than_was_taken_and_an_empty_whole_are_faults() -> None:
     share: FairShare[str] = FairShare(10)
     share.take_units("holder", 3)
     with pytest.raises(ValueError, match="more units were released"):
         share.release_units("holder", 4)
-
-
-def test_an_empty_whole_can_not_be_shared() -> None:
     with pytest.raises(ValueError, match="at least 1"):
         FairShare[str](0)
 
@@ -126,15 +117,7 @@ def test_the_maximum_is_what_a_holder_may_have_of_what_is_free(
 
 def test_a_bound_for_each_holder_does_not_depend_on_the_others() -> None:
     share: FairShare[str] = FairShare(5, holder_max=2)
-    for holder, is_taken in (
-        ("a", True),
-        ("a", True),
-        ("a", False),
-        ("b", True),
-        ("b", True),
-        ("c", True),
-        ("d", False),
-    ):
+    for holder, is_taken in zip("aaabbcd", (True, True, False, True, True, True, False), strict=True):
         assert share.has_capacity(holder) is is_taken
         assert share.take_units(holder) is is_taken
 
@@ -143,10 +126,7 @@ def test_units_are_taken_for_a_block_or_refused() -> None:
     share: FairShare[str] = FairShare(10)
     refusal = busy("Much is done")
     with share.taking("a", refusal, 8):
-        with (
-            pytest.raises(Refusal, match="Much is done at this moment: try again") as caught,
-            share.taking("a", refusal),
-        ):
+        with pytest.raises(Refusal, match="Much is done at this moment: try") as caught, share.taking("a", refusal):
             pass
         assert (caught.value.code, caught.value.retry_after_seconds) == (Code.TEMPORARY_FAILURE, 2)
         assert caught.value is not refusal

@@ -45,13 +45,10 @@ class NoticeFlow:
         return [email for (email,) in rows]
 
     async def noted(self, sender: Sender | None = None) -> list[tuple[str, str]]:
-        account_id = sender.account_id if sender else self.webhooks.account_id
-        return [
-            (actor, target)
-            for actor, target in await self.webhooks.steps.fetch(
-                "SELECT actor, target FROM audit_log WHERE account_id = $1 AND action = 'webhook.failing'", account_id
-            )
-        ]
+        return await self.webhooks.steps.fetch(
+            "SELECT actor, target FROM audit_log WHERE account_id = $1 AND action = 'webhook.failing'",
+            sender.account_id if sender else self.webhooks.account_id,
+        )
 
 
 @pytest_asyncio.fixture

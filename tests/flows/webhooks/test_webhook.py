@@ -1,5 +1,6 @@
 """Webhook endpoints: secrets shown once, tickets after the commit, spaced pings, long logs deleted in parts."""
 
+from collections.abc import Sequence
 from datetime import timedelta
 from typing import Any, Final
 from uuid import UUID
@@ -8,7 +9,7 @@ import pytest
 
 from posthouse.clock import Clock
 from posthouse.flows.shared.tickets import LEASE, Tickets
-from posthouse.flows.webhooks.endpoints import Endpoints
+from posthouse.flows.webhooks.endpoints import Endpoints, Saved
 from posthouse.flows.webhooks.event_feed import SETTLED_AFTER, EventFeed
 from posthouse.rules import ids
 from posthouse.rules.credential import Actor
@@ -51,6 +52,7 @@ class EndpointFlow:
     """The flow with its own stream, on the database of the steps."""
 
     def __init__(self, steps: DeliverySteps) -> None:
+        self.account_id = AccountId(steps.sender.account_id)
         self.steps = steps
         self.stream = MemoryStream(StreamSettings(), monotonic=steps.clock.monotonic)
         self.endpoints = self.with_tickets(Tickets(self.stream, SHARDS))
@@ -64,9 +66,8 @@ class EndpointFlow:
     def opened(self, sealed: bytes) -> str:
         return SEALER.open(sealed, secret_purpose(self.account_id, self.account_id)).decode()
 
-    @property
-    def account_id(self) -> AccountId:
-        return AccountId(self.steps.sender.account_id)
+    async def save(self, url: str = URL, events: Sequence[str] = (), *, enabled: bool = True) -> Saved:
+        return await self.endpoints.save_webhook(self.account_id, url, events, ADA, enabled=enabled)
 
     async def published(self) -> list[Ticket]:
         """Takes and returns the tickets in the stream."""
@@ -93,12 +94,12 @@ def flow(steps: DeliverySteps) -> EndpointFlow:
 
 
 async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(flow: EndpointFlow) -> None:
-    saved = await flow.endpoints.save_webhook(flow.account_id, URL, [], ADA, enabled=True)
+    saved = await flow.save()
     assert saved.secret is not None
     assert saved.secret not in repr(saved)
     sealed = saved.endpoint.secret_sealed
     assert flow.opened(sealed) == saved.secret
-    again = await flow.endpoints.save_webhook(flow.account_id, URL, [], ADA, enabled=True)
+    again = await flow.save()
     assert again.secret is None
     assert again.endpoint.secret_sealed == sealed
     rotated, _ = await flow.endpoints.rotate_secret(flow.account_id, ADA)
@@ -108,12 +109,9 @@ async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(flow: En
 
 
 async def test_the_urls_own_spelling_is_saved_and_this_service_is_refused(flow: EndpointFlow) -> None:
-    saved = await flow.endpoints.save_webhook(flow.account_id, "HTTPS://Hooks.Example.COM", [], ADA, enabled=True)
+    saved = await flow.save("HTTPS://Hooks.Example.COM")
     assert saved.endpoint.url == "https://hooks.example.com/"
-    refusal = await flow.refusal_of(
-        flow.endpoints.save_webhook(flow.account_id, "https://api.posthouse.example.net/", [], ADA, enabled=True)
-    )
-    assert refusal.code is Code.INVALID_REQUEST
+    assert (await flow.refusal_of(flow.save("https://api.posthouse.example.net/"))).code is Code.INVALID_REQUEST
 
 
 async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
@@ -124,12 +122,10 @@ async def test_a_new_delivery_has_a_valid_ticket_and_no_second_one(flow: Endpoin
     replay = await flow.endpoints.replay(flow.account_id, ids.text(ids.WEBHOOK_DELIVERY, ping.id), of_webhook=True)
     assert await flow.call_of(replay.id) == (now + LEASE, 0, 7)
     published = await flow.published()
-    assert {ticket.webhook_delivery_id for ticket in published if isinstance(ticket, WebhookTicket)} == {
-        ping.id,
-        replay.id,
-    }
+    tickets = [ticket for ticket in published if isinstance(ticket, WebhookTicket)]
+    assert {ticket.webhook_delivery_id for ticket in tickets} == {ping.id, replay.id}
     assert await webhooks.lease() == []
-    claimed = await webhooks.claim([ticket for ticket in published if isinstance(ticket, WebhookTicket)])
+    claimed = await webhooks.claim(tickets)
     assert {webhook.id for webhook in claimed} == {ping.id, replay.id}
     assert {webhook.event_id for webhook in claimed} == {ping.event_id}
     assert len({webhook.body for webhook in claimed}) == 1
@@ -176,8 +172,7 @@ async def test_a_delivery_without_its_event_is_not_replayed(flow: EndpointFlow, 
 
 
 async def test_changes_are_in_the_audit_log_and_secrets_are_not(flow: EndpointFlow) -> None:
-    url = "https://hooks.example.com/inbox?token=hunter2"
-    saved = await flow.endpoints.save_webhook(flow.account_id, url, ["email.bounced"], ADA, enabled=True)
+    saved = await flow.save("https://hooks.example.com/inbox?token=hunter2", ["email.bounced"])
     rotated, _ = await flow.endpoints.rotate_secret(flow.account_id, ADA)
     await flow.endpoints.ping(flow.account_id)
     await flow.endpoints.delete(flow.account_id, ADA)
@@ -212,9 +207,12 @@ async def remaining(flow: EndpointFlow) -> tuple[int, int]:
     return calls, await flow.steps.value("SELECT count(*) FROM webhook_deliveries")
 
 
-async def test_a_log_of_several_parts_is_deleted_whole(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
+async def test_several_parts_of_a_log_are_cancelled_and_deleted(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
     await webhooks.save()
     await logged(flow, CHANGED_BATCH_MAX + 1)
+    await flow.save(enabled=False)
+    assert await remaining(flow) == (0, CHANGED_BATCH_MAX + 1)
+    assert await flow.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
     await flow.endpoints.delete(flow.account_id, ADA)
     assert await remaining(flow) == (0, 0)
     assert await flow.endpoints.webhook(flow.account_id) is None
@@ -235,14 +233,6 @@ async def test_a_log_too_long_for_one_request_is_deleted_by_the_next(
     await hurried.delete(flow.account_id, ADA)
     assert await remaining(flow) == (0, 0)
     assert await flow.endpoints.webhook(flow.account_id) is None
-
-
-async def test_disabling_cancels_several_parts(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
-    await webhooks.save()
-    await logged(flow, CHANGED_BATCH_MAX + 1)
-    await flow.endpoints.save_webhook(flow.account_id, URL, [], ADA, enabled=False)
-    assert await remaining(flow) == (0, CHANGED_BATCH_MAX + 1)
-    assert await flow.steps.value("SELECT count(*) FROM webhook_deliveries WHERE status = 'pending'") == 0
 
 
 @pytest.mark.rule("EVT-04")

@@ -1,20 +1,40 @@
-"""A provider with hidden limits behind a real socket: reads SMTP, asks the provider, and replies."""
+"""Providers with hidden limits behind real sockets, and hours of our mail to them, with a clock sixty times as fast."""
 
 import asyncio
 import contextlib
-from collections.abc import Callable
+from collections import deque
+from collections.abc import Callable, Mapping
+from contextlib import AsyncExitStack
 from types import TracebackType
 from typing import Final, Self
 
 from posthouse.mail.reply import Reply
-from tests.flows.deliver.provider import Connection, Mail, Provider, dkim_domain_of
+from posthouse.wire.carrier import IDLE_SECONDS_MAX
+from tests.flows.deliver.provider import HOUR, Connection, Mail, Provider, dkim_domain_of
+from tests.flows.deliver.provider_run import (
+    DESTINATIONS,
+    GRID_SECONDS,
+    SCALE,
+    Policy,
+    ProviderResult,
+    due,
+    limits,
+    messages,
+    result_of,
+    step,
+)
+from tests.support.delivery_flow import DeliveryFlow, deadlines, open_delivery_flow
 
+DEADLINES: Final = deadlines(10, 20, 30)
 LINE_BYTES_MAX: Final = 1024 * 1024
 CLOSING: Final = 421
 
 
 class ProviderServer:
-    """`now` are the provider's seconds, which may pass faster than real ones."""
+    """Reads SMTP, asks the provider, and replies.
+
+    `now` are the provider's seconds, which may pass faster than real ones.
+    """
 
     def __init__(self, provider: Provider, host: str, port: int, now: Callable[[], float]) -> None:
         self.provider = provider
@@ -71,11 +91,7 @@ class ProviderServer:
                     say("503 5.5.1 MAIL first")
                 case "RCPT":
                     recipient = _path(rest)
-                    refusal = provider.at_rcpt(connection, Mail(sender, recipient), self._now())
-                    if refusal is None:
-                        say("250 2.1.5 OK")
-                    else:
-                        recipient = ""
+                    say("250 2.1.5 OK")
                 case "DATA" if not recipient:
                     say("503 5.5.1 RCPT first")
                 case "DATA":
@@ -103,3 +119,41 @@ class ProviderServer:
 
 def _path(rest: str) -> str:
     return rest.partition("<")[2].partition(">")[0]
+
+
+async def run_on_sockets(
+    url: str, seed: int, *, hours: float, destinations: Mapping[str, type[Provider]] = DESTINATIONS, part: float = 1.0
+) -> dict[str, ProviderResult]:
+    """An hour takes a minute."""
+    loop = asyncio.get_running_loop()
+    began = loop.time()
+    providers = {name: kind(seed, SCALE) for name, kind in destinations.items()}
+    born = messages(seed, providers, part)
+
+    def now() -> float:
+        return (loop.time() - began) * SCALE
+
+    async with AsyncExitStack() as stack:
+        flow = await stack.enter_async_context(
+            open_delivery_flow(url, lane_limits=limits(Policy.LEARNING), seed=seed, deadlines=DEADLINES)
+        )
+        for number, (name, provider) in enumerate(providers.items(), 1):
+            host = f"127.0.1.{number}"
+            await stack.enter_async_context(ProviderServer(provider, host, flow.receiver.port, now))
+            flow.serve(name, address=host)
+        began = loop.time()
+        await _drive_on_sockets(flow, born, hours * HOUR, now)
+    return {name: result_of(provider, born, name) for name, provider in providers.items()}
+
+
+async def _drive_on_sockets(
+    flow: DeliveryFlow, born: Mapping[str, float], seconds: float, now: Callable[[], float]
+) -> None:
+    coming = deque(sorted(born, key=lambda to: born[to]))
+    began, loop = flow.clock.monotonic(), asyncio.get_running_loop()
+    while (at := now()) < seconds:
+        flow.clock.advance(seconds=at - (flow.clock.monotonic() - began))
+        await step(flow, due(coming, born, at))
+        # What was idle for half a minute of the fast clock.
+        flow.carrier.close_idle(loop.time() + IDLE_SECONDS_MAX * (1 - 1 / SCALE))
+        await asyncio.sleep(GRID_SECONDS / SCALE)
