@@ -1,4 +1,4 @@
-"""A chunked request whose trailer never ends: the connection is closed soon, and others are served meanwhile."""
+"""A chunked request whose trailer never ends: the connection is closed soon."""
 
 import asyncio
 from contextlib import suppress
@@ -6,7 +6,6 @@ from contextlib import suppress
 import pytest
 
 from posthouse.entrypoints.http.server import FRAMING_BYTES_MAX
-from tests.attacks.neighbours import attack, measure, require_undisturbed
 from tests.support.server_process import ServerProcess
 from tests.support.service import Service
 
@@ -17,20 +16,6 @@ FIELDS = b"".join(b"a:%d\r\n" % number for number in range(4_000))
 BUFFERED_BYTES_MAX = 8 * 1024 * 1024
 SENT_BYTES_MAX = 64 * 1024 * 1024
 MEMORY_BYTES_MAX = 32 * 1024 * 1024
-
-ATTACK = """
-import socket, sys, time
-begin, fields = (bytes.fromhex(given) for given in sys.argv[2:4])
-print("begun", flush=True)
-while True:
-    with socket.create_connection(("127.0.0.1", int(sys.argv[1]))) as connection:
-        try:
-            connection.sendall(begin)
-            for _ in range(2_000):
-                connection.sendall(fields)
-        except OSError:
-            time.sleep(0.05)
-"""
 
 
 async def send_without_end(port: int, begin: bytes, piece: bytes) -> tuple[int, bytes]:
@@ -101,13 +86,3 @@ async def test_a_short_trailer_and_small_chunks_are_read(service: Service) -> No
     framed = b"".join(b"%x\r\n%s\r\n" % (len(chunk), chunk) for chunk in chunks)
     answer = await service.raw(head.encode() + CHUNKED + framed + b"0\r\nChecksum: abc\r\nSigned: no\r\n\r\n")
     assert answer.is_accepted()
-
-
-@pytest.mark.nightly
-async def test_another_client_is_served_meanwhile(http_process: ServerProcess, service: Service) -> None:
-    tenant = await service.account()
-    await measure(tenant.accepts, 10)
-    alone = await measure(tenant.accepts, 40)
-    async with attack(ATTACK, str(http_process.port), (BEGIN + b"0\r\n").hex(), FIELDS.hex()):
-        during = await measure(tenant.accepts, 80)
-    require_undisturbed(alone, during)
