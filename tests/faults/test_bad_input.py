@@ -12,15 +12,14 @@ from typing import Any
 import hypothesis
 import pytest
 import schemathesis
-from hypothesis import HealthCheck, Phase, given
+from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.errors import Unsatisfiable
 from schemathesis import GenerationMode
-from schemathesis.checks import not_a_server_error
-from schemathesis.specs.openapi import checks as openapi_checks
 
 from tests.faults import corpus
 from tests.faults.http_probe import HttpProbe, NoAnswer, Tally, declared_statuses, is_parsers_own
+from tests.faults.schema_checks import CHECKS, QUIET, collected
 from tests.support.bad_input import IS_REPEATED, TIMES, TRIED, inputs
 from tests.support.database_checks import database_faults
 from tests.support.eventually import HANG_SECONDS
@@ -38,22 +37,6 @@ GROWTH_BYTES_MAX = 400 * corpus.MIB
 GENERATED_EXAMPLES = inputs(8)
 MAIL_EXAMPLES = inputs(160)
 CREDITS = 1_000_000
-
-CHECKS = [
-    not_a_server_error,
-    openapi_checks.status_code_conformance,
-    openapi_checks.content_type_conformance,
-    openapi_checks.response_headers_conformance,
-    openapi_checks.response_schema_conformance,
-]
-QUIET = hypothesis.settings(
-    deadline=None,
-    database=None,
-    derandomize=IS_REPEATED,
-    print_blob=True,
-    suppress_health_check=list(HealthCheck),
-    phases=[Phase.explicit, Phase.generate],
-)
 
 
 @dataclass(slots=True)
@@ -121,11 +104,6 @@ def sending(bench: Bench, name: str) -> dict[str, str | bytes]:
         "Content-Type": "application/json",
         "Idempotency-Key": ascii(f"bad input {name}")[:250],
     }
-
-
-def collected(faults: list[str]) -> None:
-    """Reports all failures together: a corpus is read to its end."""
-    assert not faults, f"{len(faults)} faults:\n" + "\n".join(fault[:600] for fault in faults[:40])
 
 
 def try_bodies(
