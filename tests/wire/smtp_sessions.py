@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
 from posthouse.rules.outcome import Stage
 from posthouse.wire.dialogue import SmtpContent
@@ -153,6 +154,18 @@ def _lines(said: int | str | bytes | tuple[str, ...]) -> list[bytes]:
             return [f"{said}\r\n".encode()]
         case _:
             return [f"{line}\r\n".encode() for line in said]
+
+
+@contextlib.asynccontextmanager
+async def canned(
+    *says: int | str | bytes | tuple[str, ...], deadlines: ClientDeadlines = PATIENT, **how: Any
+) -> AsyncIterator[tuple[CannedServer, SmtpSession]]:
+    """Such a server, and a session with it."""
+    async with CannedServer(*says, **how) as server:
+        session = await open_to(server.port, deadlines=deadlines)
+        assert isinstance(session, SmtpSession)
+        yield server, session
+        session.quit()
 
 
 # Each breaks the session; the last column is what the reason says.
