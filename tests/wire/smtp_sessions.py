@@ -31,10 +31,16 @@ TRANSFER_MODES = ["", "no-pipelining", "chunking", "chunking--no-pipelining"]
 
 
 async def open_to(
-    port: int, *, tls: TlsPolicy = CLEARTEXT, deadlines: ClientDeadlines = PATIENT, server_name: str = NAME
+    port: int,
+    *,
+    tls: TlsPolicy = CLEARTEXT,
+    deadlines: ClientDeadlines = PATIENT,
+    server_name: str = NAME,
+    host: str = "127.0.0.1",
+    **how: Any,
 ) -> SmtpSession | SmtpFailure:
     return await SmtpSession.open(
-        "127.0.0.1", port, hostname="sender.example.com", tls=tls, server_name=server_name, deadlines=deadlines
+        host, port, hostname="sender.example.com", tls=tls, server_name=server_name, deadlines=deadlines, **how
     )
 
 
@@ -75,6 +81,11 @@ async def result_of(
 def failure_of(result: object) -> tuple[Stage, int | None, bool]:
     assert isinstance(result, SmtpFailure), result
     return result.stage, result.reply.code if result.reply else None, result.ambiguous
+
+
+def reason_of(result: object) -> str:
+    assert isinstance(result, SmtpFailure), result
+    return result.reason
 
 
 EHLO_PIPELINING = "250-mx.example.com\r\n250 PIPELINING"

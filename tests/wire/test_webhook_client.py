@@ -34,6 +34,7 @@ from posthouse.wire.webhook_client import (
 from tests.rules.test_webhook_url import CORPUS
 from tests.support.bad_input import TRIED, inputs, new_seed
 from tests.support.certificates import Certificates, trusting_webhooks
+from tests.support.clock import SettableClock
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.nameserver import SERVFAIL, SILENT, Nameserver
 from tests.support.steady_loop import ON_STEADY_LOOP
@@ -66,28 +67,20 @@ class Sockets:
 
 
 @dataclass
-class Time:
-    now: float = 0.0
-
-    def __call__(self) -> float:
-        return self.now
-
-
-@dataclass
 class ClientFlow:
     """A name server, certificates, and callers that ask it and trust them."""
 
     nameserver: Nameserver
     authority: Certificates
     sockets: Sockets = field(default_factory=Sockets)
-    time: Time = field(default_factory=Time)
+    clock: SettableClock = field(default_factory=SettableClock)
     callers: list[HttpWebhookClient] = field(default_factory=list)
 
     def leads(self, *addresses: str, name: str = NAME) -> None:
         """From now on the name has these addresses; what was known of it before is too old."""
         for kind, is_long in (("A", False), ("AAAA", True)):
             self.nameserver.records[name, kind] = [address for address in addresses if (":" in address) is is_long]
-        self.time.now += 1_000_000
+        self.clock.advance(seconds=1_000_000)
 
     def webhook_receiver(
         self, certificate: str = "sound", *, host: str = "127.0.0.1", port: int = 0, behaviour: str = ""
@@ -98,7 +91,7 @@ class ClientFlow:
         self, *, may_connect: Callable[[Address], bool] | None = None, seconds_max: float = HANG_SECONDS
     ) -> HttpWebhookClient:
         caller = HttpWebhookClient(
-            resolver=Resolver([self.nameserver.endpoint], monotonic=self.time),
+            resolver=Resolver([self.nameserver.endpoint], monotonic=self.clock.monotonic),
             may_connect=may_connect or (lambda address: address.is_loopback),
             tls=trusting_webhooks(self.authority.authority_pem),
             seconds_max=seconds_max,
@@ -581,7 +574,7 @@ async def test_the_checked_address_is_the_one_called(flow: ClientFlow) -> None:
 
         flow.nameserver.answer = rebinding  # type: ignore[method-assign]
         assert (await answered(caller, target(allowed))).address == "127.0.0.1"
-        flow.time.now += 1_000_000
+        flow.clock.advance(seconds=1_000_000)
         assert "not public" in (await unanswered(caller, target(allowed))).reason
         assert flow.sockets.opened == ["127.0.0.1"]
         assert (allowed.connections, inward.connections) == (1, 0)
