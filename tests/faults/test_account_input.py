@@ -11,9 +11,9 @@ import asyncio
 import itertools
 import json
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 from urllib.parse import quote
 
 import hypothesis
@@ -367,45 +367,41 @@ def odd_bodies(operation: Operation) -> Iterator[tuple[str, bytes]]:
             yield f"{name} missing", json.dumps({item: value for item, value in form.items() if item != name}).encode()
 
 
-def send(
-    bench: Bench,
-    probe: HttpProbe,
-    operation: Operation,
-    name: str,
-    target: str,
-    body: bytes | None,
-    media_type: str = JSON,
-    others: Mapping[str, str | bytes] | None = None,
-) -> Answer:
+class Request(NamedTuple):
+    name: str
+    target: str
+    body: bytes | None = None
+    media_type: str = JSON
+    headers: Mapping[str, str | bytes] = {}
+
+
+def send(bench: Bench, probe: HttpProbe, operation: Operation, request: Request) -> Answer:
     headers: dict[str, str | bytes] = {**bench.headers(operation)}
-    if body is not None:
-        headers["Content-Type"] = media_type
+    if request.body is not None:
+        headers["Content-Type"] = request.media_type
     for parameter in operation.parameters:
         if parameter["in"] == "header":
-            headers[parameter["name"]] = ascii(f"{operation.id} {name}")[:250]
-    headers |= others or {}
-    answer = probe._exchange(operation.method, target, headers, body, False)
-    bench.check(operation, Role.OWNER, name, answer)
+            headers[parameter["name"]] = ascii(f"{operation.id} {request.name}")[:250]
+    answer = probe._exchange(operation.method, request.target, {**headers, **request.headers}, request.body, False)
+    bench.check(operation, Role.OWNER, request.name, answer)
     return answer
 
 
-def tried(
-    bench: Bench, operation: Operation, cases: Iterator[tuple[str, str, bytes | None, str]], every: int
-) -> list[str]:
+def tried(bench: Bench, operation: Operation, requests: Iterable[Request], every: int = 1) -> list[str]:
     faults = []
     probe = HttpProbe(bench.server.port, bench.tally)
-    for number, (name, target, body, media_type) in enumerate(cases, len(operation.id)):
-        if number % every and name != "usual":
+    for number, request in enumerate(requests, len(operation.id)):
+        if number % every and request.name != "usual":
             continue
         try:
-            answer = send(bench, probe, operation, name, target, body, media_type)
+            answer = send(bench, probe, operation, request)
             # A path that leads elsewhere is answered by what is there.
-            elsewhere = {404, 405} if name.partition(" = ")[0] == path_parameter(operation) else set()
+            elsewhere = {404, 405} if request.name.partition(" = ")[0] == path_parameter(operation) else set()
             # The type of a body is checked before anything else about it.
             assert answer.status in operation.statuses | elsewhere, f"{answer.status} {answer.raw[:200]!r}"
         except Exception as fault:
             probe.close()
-            faults.append(f"{operation.id}: {name}: {type(fault).__name__}: {fault}")
+            faults.append(f"{operation.id}: {request.name}: {type(fault).__name__}: {fault}")
     probe.close()
     return faults
 
@@ -414,17 +410,17 @@ def path_parameter(operation: Operation) -> str:
     return operation.path.partition("{")[2].partition("}")[0]
 
 
-def cases(operation: Operation, there: dict[str, str]) -> Iterator[tuple[str, str, bytes | None, str]]:
+def requests(operation: Operation, there: dict[str, str]) -> Iterator[Request]:
     body = json.dumps(plain(operation.schema)).encode() if JSON in operation.media_types else None
     usual = ""
     for name, target in paths(operation, there):
         usual = usual or target
-        yield name, target, body, JSON
+        yield Request(name, target, body)
     if JSON in operation.media_types:
         for name, odd in odd_bodies(operation):
-            yield name, usual, odd, JSON
+            yield Request(name, usual, odd)
         for media_type in ("text/plain", "application/xml", "application/json; charset=latin-1", "x", ""):
-            yield f"type {media_type!r}", usual, body, media_type
+            yield Request(f"type {media_type!r}", usual, body, media_type)
 
 
 def test_odd_values_in_every_parameter_and_field(bench: Bench) -> None:
@@ -433,34 +429,25 @@ def test_odd_values_in_every_parameter_and_field(bench: Bench) -> None:
         if operation.media_types - {JSON} or operation.id == "logout":
             continue
         before = bench.tally.inputs.total()
-        faults += tried(
-            bench, operation, cases(operation, bench.existing(operation)), SLOW_EVERY if operation.id in SLOW else EVERY
-        )
+        odd = requests(operation, bench.existing(operation))
+        faults += tried(bench, operation, odd, SLOW_EVERY if operation.id in SLOW else EVERY)
         assert bench.tally.inputs.total() > before, f"nothing was tried of {operation.id}"
     collected(faults)
 
 
 def test_odd_headers(bench: Bench) -> None:
     faults: list[str] = []
-    probe = HttpProbe(bench.server.port, bench.tally)
-    wanted = [
-        (operation, given["name"])
-        for operation in operations()
-        for given in operation.parameters
-        if given["in"] == "header"
-    ]
-    for operation, header in wanted:
-        body = json.dumps(plain(operation.schema)).encode()
-        for value in ODD_HEADERS:
-            try:
-                answer = send(
-                    bench, probe, operation, f"{header} = {value!r:.30}", operation.path, body, others={header: value}
-                )
-                assert answer.status in operation.statuses, f"{answer.status} {answer.raw[:200]!r}"
-            except Exception as fault:
-                probe.close()
-                faults.append(f"{operation.id}: {header} = {value!r:.30}: {type(fault).__name__}: {fault}")
-    probe.close()
+    for operation in operations():
+        names = [given["name"] for given in operation.parameters if given["in"] == "header"]
+        body = json.dumps(plain(operation.schema)).encode() if names else None
+        faults += tried(
+            bench,
+            operation,
+            [
+                Request(f"{name} = {value!r:.30}", operation.path, body, headers={name: value})
+                for name, value in itertools.product(names, ODD_HEADERS)
+            ],
+        )
     collected(faults)
 
 
@@ -482,14 +469,14 @@ def test_cursors_that_were_tampered_with(bench: Bench) -> None:
             for cursor in {*given_cursors.values(), "ev_" + "0" * 26}
             for changed in (cursor, cursor[:-1], cursor[1:], cursor + "A", cursor[::-1], cursor.swapcase(), cursor * 2)
         ]
-        wanted = ((f"{name} = {cursor[:60]}", f"{operation.path}?{name}={quote(cursor)}", None, JSON) for cursor in odd)
+        wanted = (Request(f"{name} = {cursor[:60]}", f"{operation.path}?{name}={quote(cursor)}") for cursor in odd)
         faults += tried(bench, operation, wanted, max(1, EVERY // 4))
     collected(faults)
 
 
 def first_cursor(bench: Bench, operation: Operation) -> str | None:
     probe = HttpProbe(bench.server.port, bench.tally)
-    answer = send(bench, probe, operation, "usual", f"{operation.path}?limit=1", None)
+    answer = send(bench, probe, operation, Request("usual", f"{operation.path}?limit=1"))
     probe.close()
     cursor: str | None = answer.body.get("next_cursor")
     return cursor
@@ -499,10 +486,10 @@ def test_hostile_files(bench: Bench) -> None:
     faults: list[str] = []
     for operation in operations():
         for media_type in operation.media_types - {JSON}:
-            files = ((f"file {body[:30]!r}", operation.path, body, media_type) for body in ODD_CSV)
-            faults += tried(bench, operation, files, 1)
-            wrong = ((f"type {kind!r}", operation.path, b"email\r\n", kind) for kind in (JSON, "", "text/plain", "x"))
-            faults += tried(bench, operation, wrong, 1)
+            files = (Request(f"file {body[:30]!r}", operation.path, body, media_type) for body in ODD_CSV)
+            kinds = (JSON, "", "text/plain", "x")
+            wrong = (Request(f"type {kind!r}", operation.path, b"email\r\n", kind) for kind in kinds)
+            faults += tried(bench, operation, itertools.chain(files, wrong))
     collected(faults)
 
 
@@ -513,10 +500,8 @@ def test_afterwards_the_database_is_consistent_and_the_server_healthy(bench: Ben
     print(f"{tally.inputs.total()} inputs: {dict(tally.statuses)}; never with success: {sorted(never)}")
     assert asyncio.run(database_faults(bench.service.database_url)) == {}
     probe = HttpProbe(bench.server.port, tally)
-    (me,) = [operation for operation in operations() if operation.id == "getMe"]
-    assert send(bench, probe, me, "usual", me.path, None).status == 200
-    (logout,) = [operation for operation in operations() if operation.id == "logout"]
-    assert send(bench, probe, logout, "usual", logout.path, None).status == 200
-    assert send(bench, probe, me, "usual", me.path, None).status == 401
+    by_id = {operation.id: operation for operation in operations()}
+    for name, status in (("getMe", 200), ("logout", 200), ("getMe", 401)):
+        assert send(bench, probe, by_id[name], Request("usual", by_id[name].path)).status == status, name
     probe.close()
     assert bench.server.running.poll() is None

@@ -9,11 +9,11 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
 from tests.faults.http_load import HttpLoad
+from tests.faults.load import when_back
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
@@ -53,15 +53,7 @@ async def service(server: ServerProcess) -> AsyncIterator[Service]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tenant(service: Service) -> Tenant:
-    async def make() -> Tenant | None:
-        try:
-            return await service.account(credits=100_000)
-        except (asyncpg.PostgresError, OSError):
-            return None
-
-    made: Tenant | None = await eventually(make, lambda tenant: tenant is not None)
-    assert made is not None
-    return made
+    return await when_back(lambda: service.account(credits=100_000))
 
 
 async def is_unavailable(service: Service, tenant: Tenant, message_id: str) -> None:

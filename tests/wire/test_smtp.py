@@ -114,17 +114,6 @@ async def test_a_lone_dot_ends_content_without_recipients() -> None:
     assert [received.message for received in receiver.accepted] == [CONTENT]
 
 
-@pytest.mark.parametrize("way", TRANSFER_MODES)
-async def test_greylisting_refuses_twice_and_then_accepts(way: str) -> None:
-    async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
-        codes = []
-        for _ in range(3):
-            (result,) = (await deliver(session, "greylist+1@example.com")).results
-            codes.append(result.reply.code if result.reply else None)
-        assert codes == [450, 450, 250]
-    assert len(receiver.accepted) == 1
-
-
 async def test_a_pipelined_envelope_is_a_single_write() -> None:
     async with canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as (server, session):
         assert isinstance((await deliver(session)).results[0], SmtpAccepted)
@@ -198,7 +187,7 @@ async def test_a_connection_lost_before_the_dot_delivered_nothing(
         stage = Stage.DATA if "no-pipelining" in way else Stage.DOT
         ambiguous = "no-pipelining" not in way
     assert failure_of(result) == (stage, None, ambiguous)
-    assert any(part in result.reason for part in reason.split("|")), reason_of(result)
+    assert any(part in reason_of(result) for part in reason.split("|")), reason_of(result)
     assert ambiguous or receiver.accepted == []
     assert not is_reusable
 
@@ -210,7 +199,7 @@ async def test_no_reply_to_the_dot_is_ambiguous(way: str, act: str, reason: str)
     deadlines = HASTY_DOT if act in ("hang", "drip") else PATIENT
     result, receiver, is_reusable = await result_of(way, f"{act}-dot@example.com", deadlines=deadlines)
     assert failure_of(result) == (Stage.DOT, None, True)
-    assert any(part in result.reason for part in reason.split("|")), reason_of(result)
+    assert any(part in reason_of(result) for part in reason.split("|")), reason_of(result)
     assert len(receiver.accepted) == (act not in ("drop", "hang", "garbage"))
     assert not is_reusable
 
