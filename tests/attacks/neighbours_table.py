@@ -2,17 +2,22 @@
 
 import statistics
 from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
 
-from tests.attacks.neighbours import percentile
 from tests.attacks.processor_load import ProcessorUse
 from tests.attacks.victim import ACTIONS, Times
 
 BEGIN: Final = "<!-- noisy neighbours: written by make attacks-table -->\n"
 END: Final = "<!-- end of noisy neighbours -->\n"
 HEAD: Final = ("Shared", "The attack", "Installation", *ACTIONS, "Refused", "Processors")
+
+
+def percentile(seconds: Sequence[float], part: float) -> float:
+    ordered = sorted(seconds)
+    return ordered[min(len(ordered) - 1, int(len(ordered) * part))]
 
 
 @dataclass(slots=True)

@@ -202,12 +202,6 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.mark.nightly
-async def test_a_step_of_the_databases_clock_by_days_costs_nothing(tmp_path: Path) -> None:
-    async with running_scene(tmp_path) as scene:
-        await play(scene, "database", [4 * DAY, -HOUR])
-
-
-@pytest.mark.nightly
 @pytest.mark.parametrize("clock", ["database", "host", "both"])
 @pytest.mark.parametrize("sign", [1, -1])
 async def test_no_step_of_a_clock_costs_anything(tmp_path: Path, clock: str, sign: int) -> None:

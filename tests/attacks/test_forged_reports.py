@@ -28,7 +28,7 @@ from tests.support.feedback_loop import FeedbackLoop, complaint_check
 from tests.support.inbound_reports import bounce, complaint
 from tests.support.nameserver import Nameserver
 
-OF_EACH_KIND: Final = 40
+OF_EACH_KIND: Final = 20
 CLIENTS: Final = 8
 HOSTNAME, DOMAIN, COMPLAINTS = "mx.example.com", "bounce.example.com", "complaints@bounce.example.com"
 KEY: Final = b"k" * 32

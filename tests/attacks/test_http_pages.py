@@ -1,36 +1,14 @@
-"""Anonymous clients ask for pages without a pause: pages are encoded once, requests limited, customers don't notice."""
+"""Anonymous clients ask for pages without a pause: requests are limited, and customers' are not."""
 
 import time
 
 import pytest
 
 from posthouse.entrypoints.http.request_limits import PIECE_BYTES
-from tests.attacks.neighbours import attack, measure, require_undisturbed
-from tests.support.server_process import ServerProcess
-from tests.support.service import Service, Tenant
+from tests.support.service import Service
 
-CONNECTIONS = 16
-# The service's default, which other tests set out of the way; and less, which is used up sooner.
-ORDINARY = {"HTTP__UNAUTHENTICATED_PER_SECOND": "50", "HTTP__UNAUTHENTICATED_BURST": "200"}
+# Less than the service's default, and used up sooner.
 LITTLE = {"HTTP__UNAUTHENTICATED_PER_SECOND": "10", "HTTP__UNAUTHENTICATED_BURST": "40"}
-
-ATTACK = """
-import socket, sys, threading
-request = sys.argv[3].encode().decode("unicode_escape").encode()
-def ask():
-    while True:
-        try:
-            with socket.create_connection(("127.0.0.1", int(sys.argv[1])), timeout=10) as connection:
-                connection.sendall(request)
-                while connection.recv(1 << 20):
-                    pass
-        except OSError:
-            pass
-for _ in range(int(sys.argv[2])):
-    threading.Thread(target=ask, daemon=True).start()
-print("begun", flush=True)
-threading.Event().wait()
-"""
 
 
 @pytest.fixture
@@ -92,31 +70,3 @@ async def test_wrong_credentials_are_limited_and_right_ones_are_not(service: Ser
             break
     assert answer.is_refusal(429, "rate_limited", "API key")
     await tenant.accepts()
-
-
-@pytest.mark.nightly
-@pytest.mark.parametrize("http_process_settings", [ORDINARY])
-@pytest.mark.parametrize(
-    "request_line",
-    [
-        pytest.param("GET /openapi.json", id="document"),
-        pytest.param("GET /docs/swagger-ui-bundle.js", id="script"),
-        pytest.param("GET /v1/messages", id="no credential"),
-        pytest.param("POST /emails", id="wrong key"),
-    ],
-)
-async def test_a_flood_without_a_valid_credential_does_not_delay_mail(
-    http_process: ServerProcess, service: Service, request_line: str
-) -> None:
-    tenant = await service.account()
-    alone = await warm(tenant)
-    credential = f"Authorization: Bearer ph_live_{'x' * 43}\\r\\n" if request_line.startswith("POST") else ""
-    request = f"{request_line} HTTP/1.1\\r\\nHost: x\\r\\n{credential}Connection: close\\r\\n\\r\\n"
-    async with attack(ATTACK, str(http_process.port), str(CONNECTIONS), request):
-        during = await measure(tenant.accepts, 80)
-    require_undisturbed(alone, during)
-
-
-async def warm(tenant: Tenant) -> list[float]:
-    await measure(tenant.accepts, 10)
-    return await measure(tenant.accepts, 40)

@@ -9,7 +9,6 @@ import pytest
 
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.http_answer import Answer
-from tests.support.server_process import start_service
 from tests.support.service import PASSWORD, SENDER_ACCOUNT, Service, Tenant
 from tests.support.service_processes import prepare_processes
 
@@ -20,26 +19,22 @@ RESETS = 3
 SCENE_SECONDS_MAX = 3 * HANG_SECONDS
 
 
-async def test_an_owner_can_not_claim_another_persons_address(new_database: Callable[[], str], tmp_path: Path) -> None:
-    service = await start_service(await asyncio.to_thread(new_database), tmp_path / "server.log")
-    try:
-        await service.prepare_sender()
-        attacker, victim = await service.account(), await service.account()
-        invited = await attacker.call("POST", "/v1/invitations", {"email": INVITED, "role": "viewer"})
-        assert invited.status == 201, invited.raw
-        (token,) = await service.mailed_tokens(INVITED)
-        # Nothing that the attacker can read of the account contains the token.
-        paths = ("/v1/invitations", "/v1/audit-log", "/v1/messages", "/v1/auth/me")
-        seen = [invited.raw, *[(await attacker.call("GET", path)).raw for path in paths]]
-        assert not any(token.encode() in raw for raw in seen)
-        assert await service.value("SELECT count(*) FROM users WHERE email = $1", INVITED) == 0
-        # The invited person's own company invites them: they choose the password.
-        await victim.call("POST", "/v1/invitations", {"email": INVITED, "role": "owner"})
-        accepting = {"token": await service.mailed_token(INVITED), "password": "the invited person's own password"}
-        accepted = await service.request("POST", "/v1/invitations/accept", json=accepting)
-        assert (accepted.status, accepted.body["role"]) == (200, "owner")
-    finally:
-        await service.stop()
+async def test_an_owner_can_not_claim_another_persons_address(service: Service) -> None:
+    await service.prepare_sender()
+    attacker, victim = await service.account(), await service.account()
+    invited = await attacker.call("POST", "/v1/invitations", {"email": INVITED, "role": "viewer"})
+    assert invited.status == 201, invited.raw
+    (token,) = await service.mailed_tokens(INVITED)
+    # Nothing that the attacker can read of the account contains the token.
+    paths = ("/v1/invitations", "/v1/audit-log", "/v1/messages", "/v1/auth/me")
+    seen = [invited.raw, *[(await attacker.call("GET", path)).raw for path in paths]]
+    assert not any(token.encode() in raw for raw in seen)
+    assert await service.value("SELECT count(*) FROM users WHERE email = $1", INVITED) == 0
+    # The invited person's own company invites them: they choose the password.
+    await victim.call("POST", "/v1/invitations", {"email": INVITED, "role": "owner"})
+    accepting = {"token": await service.mailed_token(INVITED), "password": "the invited person's own password"}
+    accepted = await service.request("POST", "/v1/invitations/accept", json=accepting)
+    assert (accepted.status, accepted.body["role"]) == (200, "owner")
 
 
 async def invite_unknown(tenant: Tenant, attempts: int) -> Answer:

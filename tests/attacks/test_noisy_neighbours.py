@@ -8,24 +8,28 @@ fleet with NATS. With REPORT=FILE the figures are written into that file, betwee
 import asyncio
 import json
 import os
-from collections.abc import Awaitable, Callable, Sequence
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Final
 
 import pytest
 
-from tests.attacks.neighbours import TIMES_MAX, run_attacker
 from tests.attacks.neighbours_table import Measured, write_row
 from tests.attacks.processor_load import ProcessorLoad
 from tests.attacks.victim import ACTIONS, DESTINATION, SILENT, Stage, Victim, open_stage
 from tests.support import nameserver
+from tests.support.eventually import HANG_SECONDS
 from tests.support.service import Tenant
 
+ROOT: Final = Path(__file__).resolve().parents[2]
 PAIRS: Final = 5
 SECONDS: Final = 5.0
 # Of the p99 without the attack; the first is for accepting and delivering.
 TWICE: Final = 2.0
+TIMES_MAX: Final = 3.0
 # A time that no customer notices, whatever it was without the attack.
 UNNOTICED_SECONDS: Final = 0.05
 # What the attack's limits allow may take an event loop of a small machine, or all of it. Then the victim waits for its
@@ -115,6 +119,7 @@ SCENES: Final = (
     Scene("DKIM keys", "16 connections add and remove domains", "domains"),
     Scene("the lock of an account", "300,000 revoked keys, 8 connections create keys", "keys", revoke_keys),
     Scene("HTTP connections", "200 bodies that drip, 100 clients that don't read", "slow bodies"),
+    Scene("HTTP connections", "16 connections send trailers without an end", "endless trailers"),
     Scene("HTTP connections", "4,000 idle connections from 8 addresses", "idle connections"),
     Scene("content over submission", "40 sessions send messages of 9 MiB", "submission content"),
     Scene("SMTP connections", "2,700 sessions without AUTH from 60 addresses", "connections before AUTH"),
@@ -123,6 +128,24 @@ SCENES: Final = (
     Scene("webhook calls", "2,000 events of an endpoint that hangs", "steady mail", hang_its_webhook),
     Scene("a destination's lane", "10,000 messages to the victim's destination", "nothing", send_to_the_same_domain),
 )
+
+
+@asynccontextmanager
+async def run_attacker(*arguments: str) -> AsyncIterator[asyncio.subprocess.Process]:
+    """Python with these arguments, in a process of its own so that its work doesn't slow the victim's client.
+
+    It prints a line when the attack has begun, and is killed at the end.
+    """
+    process = await asyncio.create_subprocess_exec(sys.executable, *arguments, cwd=ROOT, stdout=asyncio.subprocess.PIPE)
+    assert process.stdout is not None
+    try:
+        async with asyncio.timeout(HANG_SECONDS):
+            assert await process.stdout.readline(), "the attacker ended before it began"
+        yield process
+    finally:
+        with suppress(ProcessLookupError):
+            process.kill()
+        await process.wait()
 
 
 async def measure(stage: Stage, victim: Victim, scene: Scene) -> Measured:

@@ -3,14 +3,12 @@
 import asyncio
 import statistics
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from pathlib import Path
 
 import pytest
 
-from tests.support.server_process import start_service
-from tests.support.service import Tenant
+from tests.support.service import Service, Tenant
 
 REVOKED = 300_000
 # The limit for a neighbour's POST: this many times what it takes when the same tenant has no revoked keys, or a time
@@ -56,18 +54,14 @@ async def busy(attacker: Tenant) -> AsyncIterator[None]:
 
 
 @pytest.mark.nightly
-async def test_revoked_keys_delay_no_neighbour(new_database: Callable[[], str], tmp_path: Path) -> None:
-    service = await start_service(await asyncio.to_thread(new_database), tmp_path / "server.log")
-    try:
-        victim, attacker = await service.account(), await service.account(credits=100_000)
-        await attacker.jwt()
-        async with busy(attacker):
-            before = await median_seconds(victim, 60)
-        await service.sql(_REVOKED_KEYS, attacker.id, attacker.credential_id, REVOKED)
-        await service.sql("ANALYZE api_keys")
-        async with busy(attacker):
-            after = await median_seconds(victim, 60)
-        print(f"a neighbour's POST: {before * 1000:.0f} ms, {after * 1000:.0f} ms with {REVOKED} revoked keys")
-        assert after < max(SLOWER_MAX * before, UNNOTICED_SECONDS)
-    finally:
-        await service.stop()
+async def test_revoked_keys_delay_no_neighbour(service: Service) -> None:
+    victim, attacker = await service.account(), await service.account(credits=100_000)
+    await attacker.jwt()
+    async with busy(attacker):
+        before = await median_seconds(victim, 60)
+    await service.sql(_REVOKED_KEYS, attacker.id, attacker.credential_id, REVOKED)
+    await service.sql("ANALYZE api_keys")
+    async with busy(attacker):
+        after = await median_seconds(victim, 60)
+    print(f"a neighbour's POST: {before * 1000:.0f} ms, {after * 1000:.0f} ms with {REVOKED} revoked keys")
+    assert after < max(SLOWER_MAX * before, UNNOTICED_SECONDS)

@@ -1,9 +1,7 @@
 """`kill -9` at every step of accepting a batch request: the repeated request has one message for each email."""
 
-import asyncio
 import os
 import random
-from collections.abc import Callable
 from pathlib import Path
 
 import aiohttp
@@ -32,14 +30,12 @@ async def post(client: Service, tenant: Tenant, key: str, emails: list[dict[str,
 
 
 @pytest.mark.long
-async def test_a_repeated_batch_request_makes_one_message_for_each_email(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
+async def test_a_repeated_batch_request_makes_one_message_for_each_email(database_url: str, tmp_path: Path) -> None:
     """KILLS=200 kills more often than CI does."""
     kills = int(os.environ.get("KILLS", "8"))
     seed = new_seed()
     randomness = random.Random(seed)
-    server = ServerProcess(await asyncio.to_thread(new_database), tmp_path / "server.log")
+    server = ServerProcess(database_url, tmp_path / "server.log")
     await server.start()
     client = await server.open_client()
     tenant = await client.account(credits=kills * EMAILS)

@@ -26,7 +26,7 @@ from tests.support.database_checks import database_faults
 from tests.support.operator_client import Operator
 from tests.support.server_process import environment
 
-BATCHES = 600
+BATCHES = 400
 ROOT = Path(__file__).parents[2]
 
 

@@ -88,7 +88,7 @@ ROWS: Final = [
         delivered(behaviour, SOUND)
         for behaviour in ("554-connect", "502-ehlo--502-helo", "starttls-refused", "530-mail", "421-connect")
     ],
-    *[delivered(behaviour, SOUND) for behaviour in ("drop-connect", "hang-connect", "hang-ehlo", DEAD)],
+    *[delivered(behaviour, SOUND) for behaviour in ("421-ehlo", "drop-connect", "hang-connect", "hang-ehlo", DEAD)],
     Row("two that say no", ("554-connect", "521-connect"), "deferred", 521, "greeting"),
     Row("nothing listens", (DEAD,), "deferred", None, "connect"),
     # What was said about the message is the answer, however many servers there are.

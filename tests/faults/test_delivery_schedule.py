@@ -9,7 +9,7 @@ import pytest_asyncio
 
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import MessageId
-from posthouse.rules.retry import DELIVERY, HOLD_MAX, Schedule
+from posthouse.rules.retry import DELIVERY, HOLD_MAX
 from tests.support.accept_flow import Sender
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
@@ -21,7 +21,6 @@ pytestmark = pytest.mark.asyncio(loop_scope="module")
 SECOND: Final = timedelta(seconds=1)
 # The interval between checks of a suspended account's mail.
 LOOK_MIN, LOOK_MAX = timedelta(minutes=7.5), timedelta(minutes=22.5)
-PATIENT: Final = Schedule((timedelta(hours=25),) * 9, lifetime=timedelta(hours=72))
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
@@ -129,15 +128,6 @@ async def test_what_failed_together_does_not_come_back_together(flow: DeliveryFl
     assert await flow.steps.value("SELECT count(DISTINCT next_at) FROM delivery_schedule") == 5
 
 
-async def test_an_attempt_that_would_come_after_72_hours_is_not_waited_for(flow: DeliveryFlow) -> None:
-    message_id = await flow.steps.accept(["450-rcpt@example.org"])
-    await flow.run_due()
-    await advance(flow, timedelta(hours=72) - 10 * SECOND)
-    await flow.run_due()
-    # The next would be in five minutes.
-    assert await state(flow, message_id) == ("failed", 2)
-
-
 async def test_nothing_is_sent_after_72_hours_however_late_its_turn_comes(flow: DeliveryFlow) -> None:
     late = await flow.steps.accept(["450-rcpt@example.org"])
     await flow.run_due()
@@ -236,9 +226,6 @@ async def test_mail_held_for_seven_days_has_failed_and_is_not_charged(flow: Deli
     assert await flow.steps.value(available, sender.account_id) == before
     assert (await events(flow, message_id), await attempts(flow, message_id)) == (["email.failed"], 0)
     assert flow.receiver.connections == 0
-
-
-# Addresses that get no more mail
 
 
 # Simulated mail

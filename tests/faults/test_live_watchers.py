@@ -4,7 +4,6 @@ import asyncio
 import os
 import statistics
 import time
-from collections.abc import Callable
 from contextlib import AsyncExitStack
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -76,10 +75,8 @@ async def tokens(service: Service) -> list[str]:
     return made
 
 
-async def test_five_hundred_idle_watchers_take_a_tenth_of_a_core(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
-    service = await start_service(new_database(), tmp_path / "server.log")
+async def test_five_hundred_idle_watchers_take_a_tenth_of_a_core(database_url: str, tmp_path: Path) -> None:
+    service = await start_service(database_url, tmp_path / "server.log")
     try:
         sender = await service.account()
         async with AsyncExitStack() as stack:

@@ -9,16 +9,15 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
 from tests.faults.http_load import HttpLoad
+from tests.faults.load import when_back
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
 from tests.support.eventually import eventually
 from tests.support.fresh_database import stoppable_cluster
-from tests.support.locks import lock_waits, locked_account
 from tests.support.server_process import USUAL_PATIENCE, ServerProcess
 from tests.support.service import Service, Tenant, uuid
 from tools.private_postgres import PrivatePostgres
@@ -54,15 +53,7 @@ async def service(server: ServerProcess) -> AsyncIterator[Service]:
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tenant(service: Service) -> Tenant:
-    async def make() -> Tenant | None:
-        try:
-            return await service.account(credits=100_000)
-        except (asyncpg.PostgresError, OSError):
-            return None
-
-    made: Tenant | None = await eventually(make, lambda tenant: tenant is not None)
-    assert made is not None
-    return made
+    return await when_back(lambda: service.account(credits=100_000))
 
 
 async def is_unavailable(service: Service, tenant: Tenant, message_id: str) -> None:
@@ -252,29 +243,3 @@ async def test_sigterm_under_load_ends_in_order_and_leaves_nothing_half_written(
     # A request that was being accepted was answered: everything stored was acknowledged.
     assert set(there) == {request.key for request in accepted}
     assert await database_faults(service.database_url) == {}
-
-
-async def test_a_locked_account_is_refused_while_others_are_served(service: Service, tenant: Tenant) -> None:
-    others = [await service.account() for _ in range(3)]
-    # All of them are answered while the lock is held.
-    async with locked_account(tenant) as connection:
-        stuck = asyncio.ensure_future(tenant.send())
-        await lock_waits(connection, unless=stuck)
-        answers = await asyncio.gather(*(other.send() for other in others for _ in range(4)))
-        refused = await stuck
-    assert refused.is_refusal(503, "temporary_failure")
-    for answer in answers:
-        assert answer.is_accepted()
-    await tenant.accepts()
-
-
-async def test_many_requests_of_a_locked_account_fail_none_of_its_neighbours(service: Service, tenant: Tenant) -> None:
-    other = await service.account()
-    async with locked_account(tenant):
-        stuck = [asyncio.ensure_future(tenant.send()) for _ in range(12)]
-        served = [asyncio.ensure_future(other.send()) for _ in range(12)]
-        refused = await asyncio.gather(*stuck)
-        answers = await asyncio.gather(*served)
-    assert {(answer.status, answer.code) for answer in refused} == {(503, "temporary_failure")}
-    assert [answer.status for answer in answers] == [202] * 12
-    await tenant.accepts()

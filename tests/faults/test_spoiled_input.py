@@ -13,6 +13,7 @@ import itertools
 import json
 import re
 import socket
+import ssl
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -233,6 +234,20 @@ def talked(connection: socket.socket, sent: bytes) -> tuple[str, bool]:
     return received.decode("latin-1"), True
 
 
+def talked_to(port: int, sent: Sequence[bytes], tls: ssl.SSLContext | None = None) -> list[tuple[str, bool]]:
+    """A session for each at once, with TLS from the start if there is a context."""
+
+    def talk(sample: bytes) -> tuple[str, bool]:
+        with socket.create_connection((HOST, port), timeout=HANG_SECONDS) as bare:
+            if tls is None:
+                return talked(bare, sample)
+            with tls.wrap_socket(bare, server_hostname=NAME) as connection:
+                return talked(connection, sample)
+
+    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
+        return list(threads.map(talk, sent))
+
+
 def check_replies(said: str, sent: Sequence[bytes]) -> None:
     *lines, rest = said.split("\r\n")
     assert rest == ""
@@ -247,20 +262,11 @@ def test_sessions_that_are_hardly_smtp(bench: Bench, data: some.DataObject) -> N
         some.lists(spoiled(sessions(bench.by_smtp), SMTP_PIECES), min_size=CONCURRENT_MAX, max_size=CONCURRENT_MAX)
     )
     opening = f"EHLO x\r\n{plain(bench.by_smtp.username, bench.by_smtp.password)}\r\n".encode()
-    context = bench.listeners.trusting()
-
-    def talk(sample: bytes) -> tuple[str, bool]:
-        with (
-            socket.create_connection((HOST, bench.listeners.tls_port), timeout=HANG_SECONDS) as bare,
-            context.wrap_socket(bare, server_hostname=NAME) as connection,
-        ):
-            return talked(connection, opening + sample)
-
-    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
-        for said, is_over in threads.map(talk, sent):
-            check_replies(said, sent)
-            bench.queued += len(_queued(said))
-            bench.left += 0 if is_over else 2
+    sessions_sent = [opening + sample for sample in sent]
+    for said, is_over in talked_to(bench.listeners.tls_port, sessions_sent, bench.listeners.trusting()):
+        check_replies(said, sent)
+        bench.queued += len(_queued(said))
+        bench.left += 0 if is_over else 2
 
 
 @bad_input("SMTP submission", 8, each=CONCURRENT_MAX)
@@ -269,28 +275,17 @@ def test_nothing_is_accepted_in_cleartext(bench: Bench, data: some.DataObject) -
     """What is sent before TLS, or right behind STARTTLS, is never a message."""
     samples = [b"EHLO x\r\nSTARTTLS\r\n" + sample for sample in sessions(bench.by_smtp)]
     sent = data.draw(some.lists(spoiled(samples, SMTP_PIECES), min_size=CONCURRENT_MAX, max_size=CONCURRENT_MAX))
-
-    def talk(sample: bytes) -> tuple[str, bool]:
-        with socket.create_connection((HOST, bench.listeners.port), timeout=HANG_SECONDS) as connection:
-            return talked(connection, sample)
-
-    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
-        for said, _ in threads.map(talk, sent):
-            # Behind a 220 the server speaks TLS, if anything.
-            check_replies(re.split(r"(?<=\r\n)220 (?!.*ESMTP).*\r\n", said)[0], sent)
-            assert not _queued(said)
+    for said, _ in talked_to(bench.listeners.port, sent):
+        # Behind a 220 the server speaks TLS, if anything.
+        check_replies(re.split(r"(?<=\r\n)220 (?!.*ESMTP).*\r\n", said)[0], sent)
+        assert not _queued(said)
 
 
 @bad_input("Returned reports", 15, each=CONCURRENT_MAX)
 @given(some.lists(spoiled(reports(), SMTP_PIECES), min_size=CONCURRENT_MAX, max_size=CONCURRENT_MAX))
 def test_reports_that_are_hardly_smtp(bench: Bench, sent: list[bytes]) -> None:
-    def talk(sample: bytes) -> tuple[str, bool]:
-        with socket.create_connection((HOST, bench.listeners.inbound_port), timeout=HANG_SECONDS) as connection:
-            return talked(connection, sample)
-
-    with ThreadPoolExecutor(CONCURRENT_MAX) as threads:
-        for said, _ in threads.map(talk, sent):
-            check_replies(said, sent)
+    for said, _ in talked_to(bench.listeners.inbound_port, sent):
+        check_replies(said, sent)
 
 
 @pytest.mark.fuzz("Spoiled requests and sessions, afterwards")

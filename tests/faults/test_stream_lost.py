@@ -1,7 +1,6 @@
 """The stream is expendable: NATS killed, its data gone, and every message still becomes final."""
 
 import asyncio
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,20 +10,18 @@ from tests.support.service_processes import Senders, run_processes
 # Accepted while there is no stream, and delivered after it is back.
 AWAY = 20
 BETWEEN = 40
+SENDERS = 2
 
 
 @pytest.mark.long
-async def test_losing_nats_and_its_data_under_load_loses_no_mail(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
-    url = await asyncio.to_thread(new_database)
-    async with run_processes(url, tmp_path, workers=2, keeps_mail=False) as processes:
+async def test_losing_nats_and_its_data_under_load_loses_no_mail(database_url: str, tmp_path: Path) -> None:
+    async with run_processes(database_url, tmp_path, workers=2, keeps_mail=False) as processes:
         nats = processes.nats
         assert nats is not None
         domains = [processes.destination(f"d{number}.example.net") for number in range(8)]
         tenant = await processes.service.account(credits=1_000_000)
         posting = Senders(processes, tenant, domains)
-        async with posting.sending():
+        async with posting.sending(SENDERS):
             # Killed and started on its data; killed, and the data gone; the data gone from under it, then killed.
             for wiped in ("never", "while away", "while running"):
                 await processes.delivers(BETWEEN)

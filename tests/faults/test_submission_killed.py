@@ -19,7 +19,7 @@ from tests.support.smtp_listeners import SmtpListeners, dotted, is_listening, qu
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.long]
 
-KILLS = 20
+KILLS = 12
 SENDERS = 12
 
 
@@ -72,7 +72,7 @@ def _listens(pid: int) -> bool:
     return len({f"socket:[{inode}]" for inode in listening} & opened) == 2
 
 
-async def test_20_kills_in_mid_load_lose_no_250(
+async def test_kills_in_mid_load_lose_no_250(
     processes: ServiceProcesses, listeners: SmtpListeners, forked: ForkedProcesses
 ) -> None:
     seed = new_seed()

@@ -5,10 +5,10 @@ import re
 import smtplib
 from collections.abc import AsyncIterator, Iterator
 
-import asyncpg
 import pytest
 import pytest_asyncio
 
+from tests.faults.load import when_back
 from tests.faults.smtp_load import DEFERRED, QUEUED, SmtpLoad
 from tests.support.bad_input import new_seed
 from tests.support.database_checks import database_faults
@@ -16,7 +16,7 @@ from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.fresh_database import stoppable_cluster
 from tests.support.inbound_reports import bounce
 from tests.support.server_process import USUAL_PATIENCE
-from tests.support.service import Service, Tenant
+from tests.support.service import Tenant
 from tests.support.service_processes import ServiceProcesses, prepare_processes
 from tests.support.smtp_listeners import HOST, SmtpListeners, plain, queued_id, raw_mail, submit
 from tools.private_postgres import PrivatePostgres
@@ -50,27 +50,7 @@ async def processes(
 
 @pytest_asyncio.fixture(loop_scope="module")
 async def tenant(processes: ServiceProcesses) -> Tenant:
-    async def make() -> Tenant | None:
-        try:
-            return await processes.service.account(credits=100_000)
-        except (asyncpg.PostgresError, OSError):
-            return None
-
-    made: Tenant | None = await eventually(make, lambda tenant: tenant is not None)
-    assert made is not None
-    return made
-
-
-async def reachable(service: Service) -> None:
-    """Our own connections have noticed as well."""
-
-    async def ask() -> bool:
-        try:
-            return bool(await service.value("SELECT true"))
-        except (asyncpg.PostgresError, asyncpg.InterfaceError, OSError):
-            return False
-
-    await eventually(ask, bool)
+    return await when_back(lambda: processes.service.account(credits=100_000))
 
 
 async def test_a_restart_in_mid_load_is_answered_451_and_loses_no_250(
@@ -87,7 +67,7 @@ async def test_a_restart_in_mid_load_is_answered_451_and_loses_no_250(
         await load.answered(QUEUED, SENDERS + 1)
     load.stop()
     await sending
-    await reachable(processes.service)
+    await when_back(lambda: processes.service.value("SELECT true"))
     in_doubt = await load.in_doubt(processes.service)
     print(f"{len(load.accepted)} accepted; {dict(load.answers)}; stored without a 250: {in_doubt}")
     assert load.answers[DEFERRED] > 0, "no restart hit a transaction"
@@ -135,7 +115,7 @@ async def test_without_postgresql_both_servers_answer_451_and_recover(
 
         reply = await eventually(accepted, lambda reply: reply.startswith("250 "))
     assert queued_id(reply)
-    await reachable(processes.service)
+    await when_back(lambda: processes.service.value("SELECT true"))
     assert await asyncio.to_thread(report_again) == 250
     assert await processes.service.value("SELECT reason FROM suppressions WHERE account_id = $1", tenant.id) == "bounce"
     rows = await processes.service.sql("SELECT subject FROM messages WHERE account_id = $1 ORDER BY 1", tenant.id)

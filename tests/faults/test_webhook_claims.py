@@ -7,7 +7,7 @@ import asyncio
 from collections.abc import AsyncIterator, Mapping
 from dataclasses import replace
 from datetime import timedelta
-from typing import Final
+from typing import Any, Final
 from uuid import UUID, uuid4
 
 import pytest
@@ -64,6 +64,16 @@ async def claim_and_die(flow: WebhookFlow) -> None:
     assert await flow.store.reclaim() == len(claimed)
 
 
+async def offered(flow: WebhookFlow, number: int = 1, **given: Any) -> tuple[WebhookFlow, UUID]:
+    """A further worker that was offered this many new events, and the delivery of the first."""
+    worker = replace(flow, notification=flow.another_worker(**given))
+    await worker.notification.renew()
+    delivery_id, *_ = await flow.add_events(*[DeliveryResult.DELIVERED] * number)
+    await flow.dispatch_due()
+    await worker.offer()
+    return worker, delivery_id
+
+
 async def worker_count(flow: WebhookFlow, worker_id: UUID) -> int:
     count: int = await flow.steps.value("SELECT count(*) FROM workers WHERE id = $1", worker_id)
     return count
@@ -88,15 +98,9 @@ async def test_tickets_of_what_is_over_or_unknown_or_unreadable_change_nothing(f
 # Workers
 
 
-async def test_an_unrecorded_attempt_counts_and_the_event_is_sent_again(
-    flow: WebhookFlow,
-) -> None:
+async def test_an_unrecorded_attempt_counts_and_the_event_is_sent_again(flow: WebhookFlow) -> None:
     lost = PausingClient(flow.caller, comes_back=False)
-    dying = flow.another_worker(client=lost)
-    await dying.renew()
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    await replace(flow, notification=dying).offer()
+    dying, delivery_id = await offered(flow, client=lost)
     await lost.arrived.wait()
     # It was sent; the process ends here, and its lease with it.
     flow.clock.advance(WORKER_LEASE)
@@ -110,7 +114,7 @@ async def test_an_unrecorded_attempt_counts_and_the_event_is_sent_again(
     # If it comes back after all, it changes nothing.
     before = await flow.log(delivery_id)
     lost.resume.set()
-    await dying.settle()
+    await dying.notification.settle()
     assert await flow.log(delivery_id) == before
 
 
@@ -154,15 +158,11 @@ async def test_what_is_cancelled_keeps_its_count_whatever_the_lease(flow: Webhoo
 async def test_a_worker_that_lost_its_lease_after_claiming_sends_nothing(flow: WebhookFlow) -> None:
     """Its claims were made under a lease that ended; a new lease does not permit old claims."""
     clock = OffsetClock(flow.clock)
-    late = flow.another_worker(clock=clock)
-    await late.renew()
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    await replace(flow, notification=late).offer()
+    late, delivery_id = await offered(flow, clock=clock)
     await asyncio.sleep(0)  # it asks for its permit and its claim
     clock.seconds = WORKER_LEASE.total_seconds()
-    await late.renew()
-    await late.settle()
+    await late.notification.renew()
+    await late.notification.settle()
     assert flow.webhook_receiver.requests == []
     assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
     assert await flow.run_due() == 1
@@ -224,12 +224,7 @@ async def test_what_could_not_be_postponed_is_repeated(
     flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
     slow = PausingClient(flow.caller, sets_out=False)
-    worker = flow.another_worker(database=far, client=slow, waiting_max=0)
-    cut_off = replace(flow, notification=worker)
-    await worker.renew()
-    await flow.add_events(*[DeliveryResult.DELIVERED] * ACCOUNT_CALLS_MAX)
-    await flow.dispatch_due()
-    await cut_off.offer()
+    cut_off, _ = await offered(flow, ACCOUNT_CALLS_MAX, database=far, client=slow, waiting_max=0)
     await slow.claimed.wait()
     await flow.add_events(*[DeliveryResult.DELIVERED] * 3)
     await flow.dispatch_due()
@@ -240,9 +235,9 @@ async def test_what_could_not_be_postponed_is_repeated(
     await refused
     await proxy.restore()
     slow.resume.set()
-    await worker.settle()
+    await cut_off.notification.settle()
     flow.clock.advance(seconds=STORAGE_AWAY_SECONDS)
-    await worker.renew()
+    await cut_off.notification.renew()
     await cut_off.send_fetched()
     await flow.run_due()
     assert len(flow.webhook_receiver.requests) == ACCOUNT_CALLS_MAX + 3
@@ -255,11 +250,7 @@ async def test_what_could_not_be_postponed_is_repeated(
 
 async def test_a_stopping_worker_awaits_answers_and_releases_what_has_not_begun(flow: WebhookFlow) -> None:
     slow = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(client=slow))
-    await leaving.notification.renew()
-    await flow.add_events(*[DeliveryResult.DELIVERED] * (ACCOUNT_CALLS_MAX + 5))
-    await flow.dispatch_due()
-    await leaving.offer()
+    leaving, _ = await offered(flow, ACCOUNT_CALLS_MAX + 5, client=slow)
     await eventually(lambda: len(flow.webhook_receiver.requests) == ACCOUNT_CALLS_MAX)
     await slow.arrived.wait()
     draining = asyncio.create_task(leaving.notification.drain(6))
@@ -279,11 +270,7 @@ async def test_a_stopping_worker_awaits_answers_and_releases_what_has_not_begun(
 
 async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(flow: WebhookFlow) -> None:
     endless = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(client=endless))
-    await leaving.notification.renew()
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    await leaving.offer()
+    leaving, delivery_id = await offered(flow, client=endless)
     await endless.arrived.wait()
     await leaving.notification.drain(1.5)
     log = await flow.log(delivery_id)
@@ -296,30 +283,8 @@ async def test_an_answer_that_is_not_waited_for_is_an_attempt_on_record(flow: We
     assert len({request.body for request in flow.webhook_receiver.requests}) == 1
 
 
-async def answered_without_database(
-    flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
-) -> tuple[WebhookFlow, UUID]:
-    """A further worker that has an answer and lost the database, and its delivery."""
-    client = PausingClient(flow.caller, comes_back=False)
-    leaving = replace(flow, notification=flow.another_worker(database=far, client=client))
-    await leaving.notification.renew()
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    await leaving.offer()
-    await client.arrived.wait()
-    await proxy.cut()
-    client.resume.set()
-    return leaving, delivery_id
-
-
-async def test_claims_of_a_stopping_worker_are_not_sent_and_do_not_count(
-    flow: WebhookFlow,
-) -> None:
-    leaving = replace(flow, notification=flow.another_worker())
-    await leaving.notification.renew()
-    delivery_id = await flow.add_event()
-    await flow.dispatch_due()
-    await leaving.offer()
+async def test_claims_of_a_stopping_worker_are_not_sent_and_do_not_count(flow: WebhookFlow) -> None:
+    leaving, delivery_id = await offered(flow)
     await leaving.notification.drain(3)
     assert flow.webhook_receiver.connections == 0
     assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
@@ -330,7 +295,11 @@ async def test_claims_of_a_stopping_worker_are_not_sent_and_do_not_count(
 async def test_a_worker_stops_in_time_while_the_database_is_away(
     flow: WebhookFlow, far: FarDatabase, proxy: DatabaseProxy
 ) -> None:
-    leaving, delivery_id = await answered_without_database(flow, far, proxy)
+    client = PausingClient(flow.caller, comes_back=False)
+    leaving, delivery_id = await offered(flow, database=far, client=client)
+    await client.arrived.wait()
+    await proxy.cut()
+    client.resume.set()
     async with asyncio.timeout(HANG_SECONDS):
         await leaving.notification.drain(0.6)
     assert (await flow.status_of(delivery_id))[:2] == ("pending", 0)
@@ -350,11 +319,7 @@ async def test_a_worker_stops_in_time_while_the_database_is_away(
 async def test_held_tickets_are_extended_in_the_stream_again_and_again(flow: WebhookFlow, number: int) -> None:
     """However long the queue of a hanging endpoint, no other worker gets its tickets meanwhile."""
     slow = PausingClient(flow.caller, sets_out=False)
-    holding = replace(flow, notification=flow.another_worker(client=slow))
-    await holding.notification.renew()
-    await flow.add_events(*[DeliveryResult.DELIVERED] * number)
-    await flow.dispatch_due()
-    await holding.offer()
+    holding, _ = await offered(flow, number, client=slow)
     await slow.claimed.wait()
     wait = timedelta(seconds=flow.stream.settings.ack_wait_seconds)
     flow.clock.advance(wait - SECOND)

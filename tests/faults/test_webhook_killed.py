@@ -8,7 +8,6 @@ import json
 import random
 import time
 from collections import Counter, defaultdict
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -74,21 +73,18 @@ class Killer:
 
 
 @pytest.mark.long
-async def test_after_many_kills_every_event_was_sent_and_none_changed(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
+async def test_after_many_kills_every_event_was_sent_and_none_changed(database_url: str, tmp_path: Path) -> None:
     seed = new_seed()
-    url = await asyncio.to_thread(new_database)
     authority = tmp_path / "authority.pem"
     authority.write_bytes(certificates().authority_pem)
     async with WebhookReceiver(certificates().servers["sound"]) as webhook_receiver:
         chosen = {**webhook_accounts.webhook_settings(webhook_receiver.port, authority), "WORKERS__LEASE_SECONDS": "2"}
-        async with prepare_processes(url, tmp_path, keeps_mail=False, **chosen) as processes:
+        async with prepare_processes(database_url, tmp_path, keeps_mail=False, **chosen) as processes:
             processes.nameserver.records[NAME, "A"] = ["127.0.0.1"]
             processes.nameserver.ttl = 3600
             await processes.start_http()
             processes.start("dispatch")
-            own = environment(url, **processes.settings)
+            own = environment(database_url, **processes.settings)
             with ForkedProcesses(own, tmp_path) as forked:
                 await _kill_and_compare(processes, webhook_receiver, forked, random.Random(seed))
 

@@ -1,7 +1,7 @@
 """Delivery workers that are killed or stopped: no mail is lost, and none is duplicated without a record."""
 
 import asyncio
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from pathlib import Path
 
 import pytest
@@ -11,9 +11,11 @@ from tests.support.eventually import eventually
 from tests.support.service import Tenant
 from tests.support.service_processes import Senders, ServiceProcesses, prepare_processes
 
-# A slow server, so that there are always open sessions; and a server that never answers.
-SLOW, HANGING = "127.0.0.2", "127.0.0.3"
-BEHAVIOURS = {SLOW: "delay-50", HANGING: "hang-rcpt"}
+pytestmark = pytest.mark.long
+
+# A slow server, so that there are always open sessions.
+SLOW = "127.0.0.2"
+BEHAVIOURS = {SLOW: "delay-50"}
 # With two, a worker that sent twice under one claim went unnoticed in five runs of five.
 KILLS = 3
 
@@ -37,19 +39,15 @@ async def is_busy(processes: ServiceProcesses, worker_id: object) -> None:
 
 
 @pytest_asyncio.fixture
-async def processes(new_database: Callable[[], str], tmp_path: Path) -> AsyncIterator[ServiceProcesses]:
+async def processes(database_url: str, tmp_path: Path) -> AsyncIterator[ServiceProcesses]:
     """HTTP and dispatch, without a worker yet."""
-    url = await asyncio.to_thread(new_database)
-    async with prepare_processes(url, tmp_path, behaviours=BEHAVIOURS, keeps_mail=False) as processes:
+    async with prepare_processes(database_url, tmp_path, behaviours=BEHAVIOURS, keeps_mail=False) as processes:
         await processes.start_http()
         processes.start("dispatch")
         yield processes
 
 
-@pytest.mark.long
-async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
-    processes: ServiceProcesses,
-) -> None:
+async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(processes: ServiceProcesses) -> None:
     workers = [await processes.start_worker(), await processes.start_worker()]
     posting = await load(processes)
     killed = []
@@ -77,10 +75,7 @@ async def test_a_killed_workers_orphans_are_recorded_and_another_finishes(
     assert await processes.broken_promises() == {}
 
 
-@pytest.mark.long
-async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
-    processes: ServiceProcesses,
-) -> None:
+async def test_a_stopped_worker_ends_in_order_and_another_takes_over(processes: ServiceProcesses) -> None:
     leaving, leaving_id = await processes.start_worker()
     await processes.start_worker()
     posting = await load(processes)
@@ -102,25 +97,3 @@ async def test_a_stopped_worker_ends_in_order_and_another_takes_over(
         "SELECT email, status, attempt_count FROM recipients WHERE email LIKE 'taken+%' AND attempt_count <> 1"
     )
     assert [dict(row) for row in odd] == []
-
-
-@pytest.mark.long
-async def test_a_session_that_hangs_does_not_keep_a_worker_from_ending(
-    new_database: Callable[[], str], tmp_path: Path
-) -> None:
-    url = await asyncio.to_thread(new_database)
-    async with prepare_processes(url, tmp_path, stream="memory", behaviours=BEHAVIOURS) as processes:
-        await processes.start_http()
-        worker = processes.start("dispatch", "delivery")
-        processes.destination("hanging.example.net", HANGING)
-        tenant = await processes.service.account()
-        await tenant.accepts(tenant.mail(to=[f"r{number}@hanging.example.net" for number in range(3)]))
-        await eventually(lambda: any(command.startswith("RCPT") for command in processes.receiver.commands))
-        assert await processes.orphans() > 0
-        # The session would hang for as long as the test runs.
-        assert await worker.terminate() == 0, worker.said()
-        assert await processes.orphans() == 0
-        # They wait for another worker; nothing is final, nothing is claimed.
-        assert await processes.service.value("SELECT count(*) FROM delivery_schedule WHERE worker_id IS NULL") == 3
-        rows = await processes.service.sql("SELECT DISTINCT status FROM recipients")
-        assert {row["status"] for row in rows} <= {"queued", "deferred"}

@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Final
@@ -144,10 +144,9 @@ class Load:
 
 
 @pytest.fixture
-async def processes(new_database: Callable[[], str], tmp_path: Path) -> AsyncIterator[ServiceProcesses]:
-    url = await asyncio.to_thread(new_database)
+async def processes(database_url: str, tmp_path: Path) -> AsyncIterator[ServiceProcesses]:
     async with prepare_processes(
-        url,
+        database_url,
         tmp_path,
         behaviours={MAILBOXES: SLOW, HOSTED: SLOW},
         keeps_mail=False,

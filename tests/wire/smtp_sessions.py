@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 from collections.abc import AsyncIterator, Callable
 from dataclasses import replace
+from typing import Any
 
 from posthouse.rules.outcome import Stage
 from posthouse.wire.dialogue import SmtpContent
@@ -30,10 +31,16 @@ TRANSFER_MODES = ["", "no-pipelining", "chunking", "chunking--no-pipelining"]
 
 
 async def open_to(
-    port: int, *, tls: TlsPolicy = CLEARTEXT, deadlines: ClientDeadlines = PATIENT, server_name: str = NAME
+    port: int,
+    *,
+    tls: TlsPolicy = CLEARTEXT,
+    deadlines: ClientDeadlines = PATIENT,
+    server_name: str = NAME,
+    host: str = "127.0.0.1",
+    **how: Any,
 ) -> SmtpSession | SmtpFailure:
     return await SmtpSession.open(
-        "127.0.0.1", port, hostname="sender.example.com", tls=tls, server_name=server_name, deadlines=deadlines
+        host, port, hostname="sender.example.com", tls=tls, server_name=server_name, deadlines=deadlines, **how
     )
 
 
@@ -74,6 +81,11 @@ async def result_of(
 def failure_of(result: object) -> tuple[Stage, int | None, bool]:
     assert isinstance(result, SmtpFailure), result
     return result.stage, result.reply.code if result.reply else None, result.ambiguous
+
+
+def reason_of(result: object) -> str:
+    assert isinstance(result, SmtpFailure), result
+    return result.reason
 
 
 EHLO_PIPELINING = "250-mx.example.com\r\n250 PIPELINING"
@@ -153,6 +165,18 @@ def _lines(said: int | str | bytes | tuple[str, ...]) -> list[bytes]:
             return [f"{said}\r\n".encode()]
         case _:
             return [f"{line}\r\n".encode() for line in said]
+
+
+@contextlib.asynccontextmanager
+async def canned(
+    *says: int | str | bytes | tuple[str, ...], deadlines: ClientDeadlines = PATIENT, **how: Any
+) -> AsyncIterator[tuple[CannedServer, SmtpSession]]:
+    """Such a server, and a session with it."""
+    async with CannedServer(*says, **how) as server:
+        session = await open_to(server.port, deadlines=deadlines)
+        assert isinstance(session, SmtpSession)
+        yield server, session
+        session.quit()
 
 
 # Each breaks the session; the last column is what the reason says.

@@ -22,15 +22,13 @@ import pytest
 
 from posthouse.rules.outcome import Stage
 from posthouse.wire.smtp import SmtpAccepted, SmtpFailure, SmtpSession
-from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
-from tests.support.certificates import NAME
+from posthouse.wire.tls import TlsPolicy, TlsUse
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.smtp_receiver import SmtpReceiver
 from tests.wire.smtp_sessions import (
     CONTENT,
     LARGE,
     MESSAGE,
-    PATIENT,
     SENDER,
     deliver,
     failure_of,
@@ -51,9 +49,7 @@ async def test_behaviour_is_set_by_domain_or_listening_address() -> None:
             (result,) = (await deliver(session, "someone@552-dot.example.com")).results
             assert failure_of(result) == (Stage.DOT, 552, False)
         for address, expected in (("127.0.0.2", (Stage.GREETING, 554)), ("127.0.0.3", (Stage.MAIL, 450))):
-            opened = await SmtpSession.open(
-                address, receiver.port, hostname="h", tls=CLEARTEXT, server_name=NAME, deadlines=PATIENT
-            )
+            opened = await open_to(receiver.port, host=address)
             result = opened if isinstance(opened, SmtpFailure) else (await deliver(opened)).results[0]
             assert failure_of(result)[:2] == expected
             if isinstance(opened, SmtpSession):

@@ -61,6 +61,16 @@ async def opened(
     return stream
 
 
+@pytest.fixture
+async def any_stream(open_stream: OpenStream) -> Stream:
+    return await open_stream(PATIENT)
+
+
+@pytest.fixture
+async def stream(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> JetStream:
+    return await opened(stack, nats)
+
+
 async def fetched(
     stream: Stream,
     count: int,
@@ -76,6 +86,13 @@ async def fetched(
 
     await eventually(fetch_more, lambda number: number == count)
     return deliveries
+
+
+async def one_fetched(stream: Stream) -> StreamMessage:
+    """A ticket that was published just now."""
+    stream.publish(TicketKind.DELIVER, 7, b"ticket")
+    (delivery,) = await fetched(stream, 1)
+    return delivery
 
 
 async def is_quiet(stream: Stream) -> None:
@@ -97,39 +114,34 @@ def payloads(deliveries: list[StreamMessage]) -> list[bytes]:
 # -- both ------------------------------------------------------------------------------------------------
 
 
-async def test_a_ticket_is_fetched_by_its_shard(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    (delivery,) = await fetched(stream, 1)
+async def test_a_ticket_is_fetched_by_its_shard(any_stream: Stream) -> None:
+    delivery = await one_fetched(any_stream)
     assert (delivery.payload, delivery.shard) == (b"ticket", 7)
     await delivery.ack()
-    assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.2) == []
+    assert await any_stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.2) == []
 
 
-async def test_tickets_of_other_shards_and_kinds_are_not_fetched(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
-    stream.publish(TicketKind.DELIVER, 1, b"other shard")
-    stream.publish(TicketKind.NOTIFY, 7, b"other kind")
-    assert await stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3) == []
-    assert payloads(await fetched(stream, 1, frozenset({1}))) == [b"other shard"]
-    assert payloads(await fetched(stream, 1, kind=TicketKind.NOTIFY)) == [b"other kind"]
+async def test_tickets_of_other_shards_and_kinds_are_not_fetched(any_stream: Stream) -> None:
+    any_stream.publish(TicketKind.DELIVER, 1, b"other shard")
+    any_stream.publish(TicketKind.NOTIFY, 7, b"other kind")
+    assert await any_stream.fetch(TicketKind.DELIVER, SHARD, 10, 0.3) == []
+    assert payloads(await fetched(any_stream, 1, frozenset({1}))) == [b"other shard"]
+    assert payloads(await fetched(any_stream, 1, kind=TicketKind.NOTIFY)) == [b"other kind"]
 
 
-async def test_a_shard_keeps_its_order(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
+async def test_a_shard_keeps_its_order(any_stream: Stream) -> None:
     sent = [b"%d" % number for number in range(50)]
     for payload in sent:
-        stream.publish(TicketKind.DELIVER, 7, payload)
-    assert payloads(await fetched(stream, 50)) == sent
+        any_stream.publish(TicketKind.DELIVER, 7, payload)
+    assert payloads(await fetched(any_stream, 50)) == sent
 
 
-async def test_a_fetch_returns_no_more_than_requested(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
+async def test_a_fetch_returns_no_more_than_requested(any_stream: Stream) -> None:
     for number in range(10):
-        stream.publish(TicketKind.DELIVER, number % 3, b"%d" % number)
+        any_stream.publish(TicketKind.DELIVER, number % 3, b"%d" % number)
     seen: list[bytes] = []
     for _ in range(30):
-        batch = await stream.fetch(TicketKind.DELIVER, frozenset({0, 1, 2}), 3, 0.3)
+        batch = await any_stream.fetch(TicketKind.DELIVER, frozenset({0, 1, 2}), 3, 0.3)
         assert len(batch) <= 3
         seen += payloads(batch)
         if len(seen) == 10:
@@ -137,48 +149,43 @@ async def test_a_fetch_returns_no_more_than_requested(open_stream: OpenStream) -
     assert sorted(seen) == [b"%d" % number for number in range(10)]
 
 
-async def test_a_fetch_waits_for_a_ticket_and_no_longer(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
-    await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
-    asyncio.get_running_loop().call_later(0.2, stream.publish, TicketKind.DELIVER, 7, b"late")
+async def test_a_fetch_waits_for_a_ticket_and_no_longer(any_stream: Stream) -> None:
+    await any_stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
+    asyncio.get_running_loop().call_later(0.2, any_stream.publish, TicketKind.DELIVER, 7, b"late")
     async with asyncio.timeout(HANG_SECONDS):
-        assert payloads(await stream.fetch(TicketKind.DELIVER, SHARD, 1, 10 * HANG_SECONDS)) == [b"late"]
+        assert payloads(await any_stream.fetch(TicketKind.DELIVER, SHARD, 1, 10 * HANG_SECONDS)) == [b"late"]
 
 
-async def test_a_fetch_without_tickets_ends(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
+async def test_a_fetch_without_tickets_ends(any_stream: Stream) -> None:
     began_at = time.monotonic()
-    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3) == []
+    assert await any_stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3) == []
     assert time.monotonic() - began_at > 0.25
 
 
-async def test_a_long_queue_does_not_hide_the_other_shards(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
+async def test_a_long_queue_does_not_hide_the_other_shards(any_stream: Stream) -> None:
     shards = frozenset(range(8))
-    assert await stream.fetch(TicketKind.DELIVER, shards, 10, 0.3) == []
+    assert await any_stream.fetch(TicketKind.DELIVER, shards, 10, 0.3) == []
     for _ in range(500):
-        stream.publish(TicketKind.DELIVER, 0, b"long")
-    stream.publish(TicketKind.DELIVER, 1, b"short")
-    await eventually(lambda: stream.counts.confirmed == 501)
+        any_stream.publish(TicketKind.DELIVER, 0, b"long")
+    any_stream.publish(TicketKind.DELIVER, 1, b"short")
+    await eventually(lambda: any_stream.counts.confirmed == 501)
     first: list[StreamMessage] = []
     for _ in range(10):
-        first += await stream.fetch(TicketKind.DELIVER, shards, 10, 1)
+        first += await any_stream.fetch(TicketKind.DELIVER, shards, 10, 1)
     assert b"short" in payloads(first)
 
 
 async def test_an_unacknowledged_ticket_is_redelivered(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
     published_at = time.monotonic()
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    await fetched(stream, 1)
+    await one_fetched(stream)
     assert payloads(await fetched(stream, 1)) == [b"ticket"]
     assert time.monotonic() - published_at > 0.35
 
 
 async def test_an_acknowledged_ticket_is_never_redelivered(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    (delivery,) = await fetched(stream, 1)
+    delivery = await one_fetched(stream)
     await delivery.ack()
     await delivery.ack()  # twice does no harm
     await is_quiet(stream)
@@ -186,8 +193,7 @@ async def test_an_acknowledged_ticket_is_never_redelivered(open_stream: OpenStre
 
 async def test_work_in_progress_delays_redelivery(open_stream: OpenStream) -> None:
     stream = await open_stream(replace(PATIENT, ack_wait_seconds=2))
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    (delivery,) = await fetched(stream, 1)
+    delivery = await one_fetched(stream)
     working_at = time.monotonic()
     for _ in range(5):
         found = await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.5)
@@ -198,28 +204,18 @@ async def test_work_in_progress_delays_redelivery(open_stream: OpenStream) -> No
     await delivery.ack()
 
 
-async def test_a_released_ticket_is_redelivered_at_once(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    (delivery,) = await fetched(stream, 1)
-    await delivery.release()
-    assert payloads(await fetched(stream, 1)) == [b"ticket"]
-
-
-async def test_a_released_ticket_is_redelivered_after_its_delay(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    (delivery,) = await fetched(stream, 1)
+@pytest.mark.parametrize("delay_seconds", [0.0, 0.5])
+async def test_a_released_ticket_is_redelivered_after_its_delay(any_stream: Stream, delay_seconds: float) -> None:
+    delivery = await one_fetched(any_stream)
     released_at = time.monotonic()
-    await delivery.release(0.5)
-    assert payloads(await fetched(stream, 1)) == [b"ticket"]
-    assert time.monotonic() - released_at > 0.4
+    await delivery.release(delay_seconds)
+    assert payloads(await fetched(any_stream, 1)) == [b"ticket"]
+    assert time.monotonic() - released_at >= 0.8 * delay_seconds
 
 
 async def test_an_acknowledgement_after_redelivery_still_counts(open_stream: OpenStream) -> None:
     stream = await open_stream(QUICK)
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    (first,) = await fetched(stream, 1)
+    first = await one_fetched(stream)
     await fetched(stream, 1)
     await first.ack()
     await is_quiet(stream)
@@ -250,29 +246,27 @@ async def backlog_is(stream: Stream, expected: int, kind: TicketKind = TicketKin
     await eventually(lambda: stream.backlog(kind), lambda found: found == expected, every=0.05)
 
 
-async def test_the_backlog_counts_unacknowledged_tickets_of_a_kind(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
-    assert await stream.backlog(TicketKind.DELIVER) == 0
+async def test_the_backlog_counts_unacknowledged_tickets_of_a_kind(any_stream: Stream) -> None:
+    assert await any_stream.backlog(TicketKind.DELIVER) == 0
     for number in range(10):
-        stream.publish(TicketKind.DELIVER, number % 3, b"%d" % number)
-        assert await stream.backlog(TicketKind.DELIVER) >= number + 1  # at once, or a publisher would run ahead
-    stream.publish(TicketKind.NOTIFY, 0, b"other kind")
-    await eventually(lambda: stream.counts.confirmed == 11)
-    await backlog_is(stream, 10)
-    out = await fetched(stream, 6, frozenset({0, 1, 2}))
+        any_stream.publish(TicketKind.DELIVER, number % 3, b"%d" % number)
+        assert await any_stream.backlog(TicketKind.DELIVER) >= number + 1  # at once, or a publisher would run ahead
+    any_stream.publish(TicketKind.NOTIFY, 0, b"other kind")
+    await eventually(lambda: any_stream.counts.confirmed == 11)
+    await backlog_is(any_stream, 10)
+    out = await fetched(any_stream, 6, frozenset({0, 1, 2}))
     await out[0].release(0.1)
     for delivery in out[1:]:
         await delivery.ack()
-    await backlog_is(stream, 5)
-    await backlog_is(stream, 1, TicketKind.NOTIFY)
+    await backlog_is(any_stream, 5)
+    await backlog_is(any_stream, 1, TicketKind.NOTIFY)
 
 
-async def test_publishing_to_a_closed_stream_is_dropped_and_counted(open_stream: OpenStream) -> None:
-    stream = await open_stream(PATIENT)
-    await stream.close()
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    assert stream.counts.dropped == 1
-    assert await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.1) == []
+async def test_publishing_to_a_closed_stream_is_dropped_and_counted(any_stream: Stream) -> None:
+    await any_stream.close()
+    any_stream.publish(TicketKind.DELIVER, 7, b"ticket")
+    assert any_stream.counts.dropped == 1
+    assert await any_stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.1) == []
 
 
 # -- memory only -----------------------------------------------------------------------------------------
@@ -371,8 +365,7 @@ async def test_a_password_in_the_address_is_not_logged(stack: contextlib.AsyncEx
     assert "planted-secret" not in repr(said)
 
 
-async def test_confirmed_tickets_survive_a_kill(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
+async def test_confirmed_tickets_survive_a_kill(nats: PrivateNats, stream: JetStream) -> None:
     seen: set[bytes] = set()
     published = 0
 
@@ -403,10 +396,8 @@ async def test_confirmed_tickets_survive_a_kill(nats: PrivateNats, stack: contex
     assert stream.counts.confirmed <= len(seen) <= 3_000
 
 
-async def test_data_wiped_during_a_restart_are_recreated(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
-    stream.publish(TicketKind.DELIVER, 7, b"before")
-    await fetched(stream, 1)
+async def test_data_wiped_during_a_restart_are_recreated(nats: PrivateNats, stream: JetStream) -> None:
+    await one_fetched(stream)
     nats.kill()
     nats.wipe()
     nats.start()
@@ -414,10 +405,7 @@ async def test_data_wiped_during_a_restart_are_recreated(nats: PrivateNats, stac
     assert payloads(await fetched(stream, 1)) == [b"after"]
 
 
-async def test_data_wiped_under_a_running_server_are_recreated(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
-    stream = await opened(stack, nats)
+async def test_data_wiped_under_a_running_server_are_recreated(nats: PrivateNats, stream: JetStream) -> None:
     for number in range(300):
         stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
     for delivery in await fetched(stream, 300):
@@ -426,10 +414,7 @@ async def test_data_wiped_under_a_running_server_are_recreated(
     await flows_again(stream)
 
 
-async def test_a_consumer_that_outlived_its_stream_skips_nothing(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
-    stream = await opened(stack, nats)
+async def test_a_consumer_that_outlived_its_stream_skips_nothing(nats: PrivateNats, stream: JetStream) -> None:
     for number in range(300):
         stream.publish(TicketKind.DELIVER, 7, b"%d" % number)
     await eventually(lambda: stream.counts.confirmed == 300)
@@ -441,10 +426,8 @@ async def test_a_consumer_that_outlived_its_stream_skips_nothing(
     await flows_again(stream)
 
 
-async def test_a_silent_stream_is_recreated(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
-    stream.publish(TicketKind.DELIVER, 7, b"before")
-    await fetched(stream, 1)
+async def test_a_silent_stream_is_recreated(nats: PrivateNats, stream: JetStream) -> None:
+    await one_fetched(stream)
     nats.wipe()
     for _ in range(600):  # more than the server keeps in one file, and it can't open the next
         stream.publish(TicketKind.DELIVER, 3, bytes(16 * 1024))
@@ -453,8 +436,7 @@ async def test_a_silent_stream_is_recreated(nats: PrivateNats, stack: contextlib
     assert stream.counts.dropped == 0
 
 
-async def test_a_server_that_dies_during_writes_is_noticed(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
+async def test_a_server_that_dies_during_writes_is_noticed(nats: PrivateNats, stream: JetStream) -> None:
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     nats.freeze()
     for _ in range(1_000):  # more than the sockets take in
@@ -465,10 +447,8 @@ async def test_a_server_that_dies_during_writes_is_noticed(nats: PrivateNats, st
     await flows_again(stream)
 
 
-async def test_deleted_streams_and_consumers_are_recreated(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
-    stream.publish(TicketKind.DELIVER, 7, b"before")
-    await fetched(stream, 1)
+async def test_deleted_streams_and_consumers_are_recreated(nats: PrivateNats, stream: JetStream) -> None:
+    await one_fetched(stream)
     async with administrator(nats) as jetstream:
         await jetstream.delete_consumer("DELIVER", "deliver-7")
         await flows_again(stream)
@@ -476,8 +456,7 @@ async def test_deleted_streams_and_consumers_are_recreated(nats: PrivateNats, st
         await flows_again(stream)
 
 
-async def test_a_fetching_worker_notices_a_missing_stream(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
+async def test_a_fetching_worker_notices_a_missing_stream(nats: PrivateNats, stream: JetStream) -> None:
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     async with administrator(nats) as jetstream:
         await jetstream.delete_stream("DELIVER")
@@ -498,12 +477,8 @@ async def flows_again(stream: Stream) -> None:
     await eventually(comes_through, or_say=lambda: stream.counts)
 
 
-async def test_an_acknowledgement_during_an_outage_is_sent_later(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
-    stream = await opened(stack, nats)
-    stream.publish(TicketKind.DELIVER, 7, b"ticket")
-    (delivery,) = await fetched(stream, 1)
+async def test_an_acknowledgement_during_an_outage_is_sent_later(nats: PrivateNats, stream: JetStream) -> None:
+    delivery = await one_fetched(stream)
     nats.stop()
     await eventually(lambda: not stream.is_ready)
     await delivery.ack()
@@ -513,12 +488,8 @@ async def test_an_acknowledgement_during_an_outage_is_sent_later(
     await none_stored(nats)
 
 
-async def test_an_old_acknowledgement_never_deletes_a_new_ticket(
-    nats: PrivateNats, stack: contextlib.AsyncExitStack
-) -> None:
-    stream = await opened(stack, nats)
-    stream.publish(TicketKind.DELIVER, 7, b"old")
-    (old,) = await fetched(stream, 1)
+async def test_an_old_acknowledgement_never_deletes_a_new_ticket(nats: PrivateNats, stream: JetStream) -> None:
+    old = await one_fetched(stream)
     nats.kill()
     nats.wipe()
     nats.start()
@@ -531,8 +502,7 @@ async def test_an_old_acknowledgement_never_deletes_a_new_ticket(
     await none_stored(nats)
 
 
-async def test_a_silent_server_blocks_nothing(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
+async def test_a_silent_server_blocks_nothing(nats: PrivateNats, stream: JetStream) -> None:
     await stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.3)
     nats.freeze()
     for number in range(5_000):
@@ -593,8 +563,7 @@ async def test_a_full_stream_drops_its_oldest_tickets(nats: PrivateNats, stack: 
     assert left[0] > b"050"
 
 
-async def test_two_loops_for_a_kind_raise(nats: PrivateNats, stack: contextlib.AsyncExitStack) -> None:
-    stream = await opened(stack, nats)
+async def test_two_loops_for_a_kind_raise(stream: JetStream) -> None:
     first = asyncio.create_task(stream.fetch(TicketKind.DELIVER, SHARD, 1, 0.2))
     await asyncio.sleep(0)
     with pytest.raises(RuntimeError, match="two loops"):
