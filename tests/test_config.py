@@ -388,14 +388,9 @@ def test_every_secret_can_be_read_from_a_file(
 
 def test_the_secrets_are_those_that_are_known() -> None:
     assert [".".join(secret) for secret in SECRETS] == [
-        "database.url",
-        "secrets.pepper",
-        "secrets.other_peppers",
-        "secrets.jwt_secret",
-        "secrets.other_jwt_secrets",
-        "secrets.seal_keys",
-        "stream.servers",
-    ]
+        "database.url", "secrets.pepper", "secrets.other_peppers", "secrets.jwt_secret", "secrets.other_jwt_secrets",
+        "secrets.seal_keys", "stream.servers",
+    ]  # fmt: skip
 
 
 def test_a_secret_in_two_places_or_in_no_file_is_refused(

@@ -168,16 +168,11 @@ def test_an_output_of_terabytes_is_refused_before_rendering() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "{{" * 500_000,
-        "{{ " * 300_000,
-        "{{" + " " * 1_000_000,
-        "{{ a" + " " * 1_000_000,
-        "{{ " + "a" * 1_000_000,
-        "{{ a }" * 150_000,
-        "}}" * 500_000 + "{{",
+        "{{" * 500_000, "{{ " * 300_000, "{{" + " " * 1_000_000, "{{ a" + " " * 1_000_000, "{{ " + "a" * 1_000_000,
+        "{{ a }" * 150_000, "}}" * 500_000 + "{{",
     ],
     ids=lambda source: source[:9],
-)
+)  # fmt: skip
 def test_a_hostile_template_is_refused_in_linear_time(source: str) -> None:
     def checked() -> None:
         with pytest.raises(Refusal):

@@ -57,20 +57,11 @@ def numbers_of(address: str) -> Iterator[str]:
     yield from (f"0{a:o}.0{b:o}.0{c:o}.0{d:o}", f"0x{a:x}.0x{b:x}.0x{c:x}.0x{d:x}", f"{a}.{b}.{c}.0x{d:x}")
     yield from (f"{a:03d}.{b:03d}.{c:03d}.{d:03d}", f"00{a}.{b}.{c}.{d}", f"{a}.{b}.{c}.0{d}", f"{a}.{b}.{c}.{d}.")
     yield from (
-        f"{a}.{b}.{c}.{d}.{d}",
-        f"{a}.{b}.{c}",
-        f"{a}..{b}.{c}.{d}",
-        f"{a + 256}.{b}.{c}.{d}",
-        f"x.{a}",
-        f"x.0x{d:x}",
-    )
+        f"{a}.{b}.{c}.{d}.{d}", f"{a}.{b}.{c}", f"{a}..{b}.{c}.{d}", f"{a + 256}.{b}.{c}.{d}", f"x.{a}", f"x.0x{d:x}",
+    )  # fmt: skip
     yield from (
-        f"{a}.{b}.{c}.{d}%00",
-        f"{a}%2e{b}%2e{c}%2e{d}",
-        f"+{a}.{b}.{c}.{d}",
-        f"{a}.{b}.{c}.-{d}",
-        f"{whole}.0x",
-    )
+        f"{a}.{b}.{c}.{d}%00", f"{a}%2e{b}%2e{c}%2e{d}", f"+{a}.{b}.{c}.{d}", f"{a}.{b}.{c}.-{d}", f"{whole}.0x",
+    )  # fmt: skip
 
 
 def urls_with_numbers() -> Iterator[str]:
