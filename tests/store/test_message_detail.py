@@ -199,9 +199,7 @@ async def replay(steps: DeliverySteps, delivery_id: UUID) -> UUID:
     async with steps.database.transaction() as tx:
         original = await webhook_log.find_delivery(tx, account_id, delivery_id)
         assert original is not None
-        entered = await enter_replay(tx, original, new_id(now), 7, now, now)
-    assert entered is not None
-    return entered.id
+        return (await enter_replay(tx, original, new_id(now), 7, now, now)).id
 
 
 async def test_a_replay_is_found_though_it_came_days_after_its_event(steps: DeliverySteps) -> None:
