@@ -5,7 +5,7 @@ from ipaddress import ip_network
 import pytest
 
 from posthouse.rules import input_checks
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Refusal
 
 
 @pytest.mark.parametrize(
@@ -19,9 +19,8 @@ def test_a_name_is_stripped(given: str, expected: str) -> None:
     "given", ["", "   ", "x" * 201, "a\nb", "a\x00b", "a\u2028b", "a\ud800", "Acme\u202emoc", "a\u2066b"]
 )
 def test_a_name_that_would_break_or_turn_a_line_is_refused(given: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="invalid_request: "):
         input_checks.name("A name", given)
-    assert caught.value.code is Code.INVALID_REQUEST
 
 
 @pytest.mark.parametrize("given", ["", "x" * 501, "a\rb"])
@@ -40,9 +39,8 @@ def test_a_domain_is_stored_in_a_labels(given: str, expected: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "localhost", "a..example", "user@example.com", "exa mple.com", "-a.example"])
 def test_an_invalid_domain_is_refused(given: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="invalid_request: "):
         input_checks.domain_name(given)
-    assert caught.value.code is Code.INVALID_REQUEST
 
 
 def test_networks_and_single_addresses_are_accepted() -> None:

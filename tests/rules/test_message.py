@@ -1,5 +1,6 @@
 """How the recipients' results make the message's."""
 
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -19,7 +20,7 @@ from posthouse.rules.message import (
     read_metadata,
     stored_metadata,
 )
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Refusal
 
 OPEN = {RecipientStatus.QUEUED, RecipientStatus.DEFERRED}
 # The credit of these is returned.
@@ -134,10 +135,8 @@ def test_nothing_is_stored_of_none() -> None:
     ],
 )
 def test_other_pairs_are_refused_and_named(given: dict[str, str], named: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match=f"^invalid_request: .*{re.escape(named)}"):
         check_metadata(given)
-    assert caught.value.code is Code.INVALID_REQUEST
-    assert named in caught.value.text
 
 
 # The time to send

@@ -1,6 +1,7 @@
 """Templates: plain substitution, escaped where it must be, bounded always."""
 
 import json
+import re
 from html import escape
 
 import pytest
@@ -253,10 +254,8 @@ def test_placeholders_are_listed_by_first_appearance() -> None:
     ids=lambda case: case if isinstance(case, str) else "",
 )
 def test_a_template_that_could_never_be_used_is_refused(template: Template, says: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match=f"^invalid_request: .*{re.escape(says)}"):
         check(template)
-    assert caught.value.code is Code.INVALID_REQUEST
-    assert says in caught.value.text
 
 
 @pytest.mark.rule("TMPL-02")
@@ -268,9 +267,8 @@ def test_an_alias_is_accepted(alias: str) -> None:
 @pytest.mark.rule("TMPL-02")
 @pytest.mark.parametrize("alias", ["", "-a", "_a", "Welcome", "a b", "a.b", "é", "a" * 65, "a\n", "../a"])
 def test_any_other_alias_is_refused(alias: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="invalid_request: "):
         check_alias(alias)
-    assert caught.value.code is Code.INVALID_REQUEST
 
 
 names = some.from_regex(r"[A-Za-z_][A-Za-z0-9_.]{0,5}", fullmatch=True)

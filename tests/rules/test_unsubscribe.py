@@ -1,5 +1,6 @@
 """One-click unsubscribe: which mail offers it, and a token that can't be read or forged."""
 
+import re
 from uuid import UUID, uuid4
 
 import pytest
@@ -71,10 +72,8 @@ def test_the_option_of_a_message(tags: list[str], header: str | None, has_own: b
 def test_an_impossible_option_is_refused_with_advice(
     tags: list[str], header: str | None, said: str, has_own: bool
 ) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match=f"^invalid_request: .*{re.escape(said)}"):
         unsubscribe_option(tags, header, has_own=has_own)
-    assert caught.value.code is Code.INVALID_REQUEST
-    assert said in caught.value.text
 
 
 @pytest.mark.rule("UNSUB-03")

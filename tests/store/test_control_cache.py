@@ -11,7 +11,7 @@ import pytest_asyncio
 from posthouse.entrypoints.workers import repeated
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Refusal
 from posthouse.store import accounts, control_cache, credentials
 from posthouse.store.control_cache import (
     REMEMBERED_SECONDS_MAX,
@@ -166,15 +166,13 @@ async def test_without_postgresql_nothing_is_used_longer_than_the_cache_may_be_o
         known = await cache.credential(account.credential.username)
         assert known is not None
         await relay.cut()
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refusal, match="service_unavailable: "):
             await cache.forget_changes()
-        assert refused.value.code is Code.SERVICE_UNAVAILABLE
         clock.advance(seconds=CONTROL_CACHE_SECONDS - 0.1)
         assert await cache.credential(account.credential.username) == known
         clock.advance(seconds=0.1)
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refusal, match="service_unavailable: "):
             await cache.credential(account.credential.username)
-        assert refused.value.code is Code.SERVICE_UNAVAILABLE
         await relay.restore()
         assert await cache.credential(account.credential.username) == known
 

@@ -82,7 +82,7 @@ async def test_an_account_without_an_enabled_endpoint_is_sent_nothing(
     if kind == "disabled":
         await webhooks.save(enabled=False)
     else:
-        sender = await steps.another_sender("without any")
+        sender = await steps.another_sender("silent")
     assert await webhooks.add_events(DELIVERED, BOUNCED, sender=sender) == []
     assert await steps.value("SELECT count(*) FROM events") == 2
     assert await steps.fetch("SELECT FROM webhook_deliveries UNION ALL SELECT FROM webhook_schedule") == []
