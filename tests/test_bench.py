@@ -112,7 +112,6 @@ def test_deliver_measures_each_relay(tmp_path: Path) -> None:
 def test_a_message_takes_no_more_calls_than_recorded(tmp_path: Path) -> None:
     recorded = calls_in((BENCH / "RESULTS.md").read_text())
     page = page_of(tmp_path, "count", "--quick")
-
     counted = calls_in(page)
     # Calls differ between versions of Python; how many messages share a transaction differs from run to run.
     if sys.version_info[:2] == RECORDED_PYTHON:
@@ -131,7 +130,6 @@ def calls_in(page: str) -> list[int]:
 
 def test_the_picture_of_costs_has_every_part_of_the_page_of_results() -> None:
     parts = {part.name: part for part in cost_plot.parts_of((BENCH / "RESULTS.md").read_text())}
-
     assert set(parts) == {
         "accept over HTTP", "dispatch", "NATS", "PostgreSQL, the whole way", "deliver over SMTP", "two signatures",
     }  # fmt: skip

@@ -213,7 +213,6 @@ def test_every_file_with_regular_expressions_has_some_that_are_checked() -> None
     root = Path(posthouse.__path__[0])
     knowing = {path for path in root.rglob("*.py") if IMPORTS_RE(path.read_text())}
     checked = {Path(str(sys.modules[_module_of(regex.where)].__file__)) for regex in regexes()}
-
     assert knowing <= checked
     assert set(FITTING) <= {regex.where for regex in regexes()}
     assert not [path for path in knowing if "from re import" in path.read_text()], "only `re.compile` is checked"
@@ -256,7 +255,6 @@ def test_a_slow_pattern_is_reported(pattern: str, method: str) -> None:
 @pytest.mark.parametrize(("pattern", "method"), FAST)
 def test_a_fast_pattern_is_not_reported(pattern: str, method: str) -> None:
     regex = Regex("here", re.compile(pattern), (method,))
-
     assert not ambiguities(regex)
     assert not slow_text(regex)
 

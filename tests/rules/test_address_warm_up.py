@@ -74,7 +74,6 @@ def test_the_first_day_is_larger_at_providers() -> None:
 )
 def test_the_second_day_follows_from_the_first(day: WarmUpDay, quota: int, change: Change) -> None:
     state = after([day])
-
     assert (state.day, state.quota, state.change) == (2, quota, change)
 
 
@@ -100,7 +99,6 @@ def test_a_block_halves_once() -> None:
 def test_a_second_slow_day_running_leaves_a_half() -> None:
     bad = next_day(used_up(6), Day(1_000, slow=100))
     little = next_day(used_up(6), Day(1_490, slow=10))
-
     assert (bad.quota, little.change) == (700, Change.GREW)
     for state in (bad, little):
         assert after([Day(690, slow=10)], state=state).quota == 345
@@ -116,14 +114,12 @@ def test_growth_is_careful_for_7_days_after_a_bad_one_and_smaller_for_good() -> 
         rates.append(round(grown.quota / state.quota, 2))
         state = grown
     assert rates == [1.15] * 7 + [1.3] * 2
-
     state = used_up(8, next_day(state, Day(state.quota, complaints=state.quota)))
     assert round(used_up(1, state).quota / state.quota, 2) == 1.25
 
 
 def test_at_50_000_an_address_is_warm_and_has_no_quota() -> None:
     nearly, warm = used_up(16), used_up(17)
-
     assert (nearly.quota < WARM, nearly.is_warm) == (True, False)
     assert (warm.quota, warm.is_warm) == (WARM, True)
     assert warm.capacity(taken_today=10**6, taken_this_hour=10**6) is None
@@ -148,7 +144,6 @@ def test_a_warm_address_that_sends_more_or_is_slowed_has_a_quota_again(
 
 def test_30_idle_days_leave_a_quarter_and_end_being_warm() -> None:
     warm = used_up(17)
-
     assert after([IDLE] * 29, state=warm).is_warm
     idle = after([IDLE] * 30, state=warm)
     assert (idle.quota, idle.change, idle.is_warm) == (WARM // 4, Change.IDLE, False)
@@ -190,7 +185,6 @@ def runs(plan: Callable[[], Plan]) -> list[WarmingRun]:
 def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_fixed_schedules() -> None:
     adaptive = runs(warming_provider.autopilot)
     fixed = [runs(lambda: warming_provider.sendgrid), runs(lambda: warming_provider.ses)]
-
     assert mean(run.full_on for run in adaptive) <= 20
     assert max(run.blocked_days for run in adaptive) == 0
     for others in fixed:

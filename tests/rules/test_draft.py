@@ -75,23 +75,9 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
 
 
 @pytest.mark.rule(
-    "ATT-02",
-    "ATT-05",
-    "ATT-06",
-    "ATT-09",
-    "HEAD-04",
-    "HEAD-05",
-    "HEAD-06",
-    "HEAD-07",
-    "HEAD-08",
-    "HEAD-09",
-    "HEAD-10",
-    "SEND-07",
-    "SEND-10",
-    "SEND-12",
-    "SEND-15",
-    "TAG-02",
-)
+    "ATT-02", "ATT-05", "ATT-06", "ATT-09", "HEAD-04", "HEAD-05", "HEAD-06", "HEAD-07", "HEAD-08", "HEAD-09", "HEAD-10",
+    "SEND-07", "SEND-10", "SEND-12", "SEND-15", "TAG-02",
+)  # fmt: skip
 @pytest.mark.parametrize(
     ("changes", "naming"),
     [
@@ -99,13 +85,9 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ({"sender": "nobody"}, "`from`"),
         ({"cc": ["fine@example.com", "a@b"]}, "`cc[1]`"),
         ({"reply_to": "a@example.com, b@example.com"}, "`reply_to`"),
-        ({"subject": None}, "`subject`"),
-        ({"subject": ""}, "`subject`"),
         ({"subject": "x" * 501}, "501"),
-        *[({"subject": f"a{control}b"}, "`subject`") for control in CONTROLS],
-        ({"subject": "a\u2028b"}, "`subject`"),
-        ({"text": None}, "empty"),
-        ({"text": ""}, "empty"),
+        *[({"subject": given}, "`subject`") for given in (None, "", *[f"a{sign}b" for sign in (*CONTROLS, "\u2028")])],
+        *[({"text": given}, "empty") for given in (None, "")],
         ({"text": "a\0b"}, "`text`"),
         ({"html": "a\0b"}, "`html`"),
         ({"template": "welcome"}, "`template`"),
@@ -114,12 +96,8 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ({"text": None, "template": "t", "variables": {str(n): "" for n in range(33)}}, "33"),
         ({"text": None, "template": "t", "variables": {"a": "x\0"}}, "`variables.a`"),
         ({"headers": {f"X-{number}": "" for number in range(51)}}, "51"),
-        ({"headers": {"X A": "b"}}, "header name"),
-        ({"headers": {"X:A": "b"}}, "header name"),
-        ({"headers": {"": "b"}}, "header name"),
-        ({"headers": {"Xé": "b"}}, "header name"),
         ({"headers": {"X" * 77: "b"}}, "77"),
-        *[({"headers": {f"X-{control}": "b"}}, "header name") for control in CONTROLS],
+        *[({"headers": {name: "b"}}, "header name") for name in ("X A", "X:A", "", "Xé", *map("X-{}".format, CONTROLS))],
         *[({"headers": {"X-A": f"a{control}b"}}, "headers.X-A") for control in CONTROLS if control != "\t"],
         ({"headers": {"X-A": "é" * 500}}, "1000 bytes"),
         ({"headers": {"X-A": "b", "x-a": "c"}}, "'x-a'"),
@@ -129,20 +107,16 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ],
         ({"headers": {f"X-{number}": "y" * 990 for number in range(17)}}, "in all"),
         ({"tags": ["x"] * 21}, "21"),
-        ({"tags": [""]}, "`tags`"),
-        ({"tags": ["x" * 129]}, "`tags`"),
-        *[({"tags": [f"a{control}b"]}, "`tags`") for control in CONTROLS],
+        *[({"tags": [tag]}, "`tags`") for tag in ("", "x" * 129, *[f"a{control}b" for control in CONTROLS])],
         ({"attachments": [attachment()] * 21}, "21"),
-        ({"attachments": [attachment(content="####")]}, "attachments[0].content"),
-        ({"attachments": [attachment(content="aGk")]}, "attachments[0].content"),
-        ({"attachments": [attachment(content="aG-_")]}, "attachments[0].content"),
-        ({"attachments": [attachment(content="aGé=")]}, "attachments[0].content"),
-        ({"attachments": [attachment(filename="a/b")]}, "attachments[0].filename"),
-        ({"attachments": [attachment(filename="a\\b")]}, "attachments[0].filename"),
-        ({"attachments": [attachment(filename="..")]}, "attachments[0].filename"),
-        ({"attachments": [attachment(filename="")]}, "attachments[0].filename"),
-        *[({"attachments": [attachment(filename=f"a{control}b")]}, "attachments[0].filename") for control in CONTROLS],
-        ({"attachments": [attachment(filename="x" * 256)]}, "attachments[0].filename"),
+        *[
+            ({"attachments": [attachment(content=given)]}, "attachments[0].content")
+            for given in ("####", "aGk", "aG-_", "aGé=")
+        ],
+        *[
+            ({"attachments": [attachment(filename=given)]}, "attachments[0].filename")
+            for given in ("a/b", "a\\b", "..", "", "x" * 256, *[f"a{control}b" for control in CONTROLS])
+        ],
         *[
             ({"attachments": [attachment(content_id=given)]}, "attachments[0].content_id")
             for given in ("a b", "<logo>", "logo\r\nX: y", "lögo", "a/b", "x" * 129)

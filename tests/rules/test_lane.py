@@ -203,19 +203,13 @@ def test_a_lane_taken_over_has_used_up_its_burst_and_keeps_its_rate() -> None:
     assert taken(lane, 60.0) == []
 
 
-def test_an_idle_lane_does_not_grow() -> None:
-    lane = Lane(WIDE)
-    for _ in range(1_000):
-        serve_one(lane, DeliveryFeedback.WELL, 0.0)
-    assert lane.connections == 2
-
-
-def test_other_failures_neither_grow_nor_shrink() -> None:
-    lane = Lane(WIDE)
+def test_an_idle_lane_does_not_grow_and_other_failures_change_nothing() -> None:
+    idle, failing = Lane(WIDE), Lane(WIDE)
     for _ in range(100):
-        for slot in taken(lane):
-            lane.release_slot(slot, DeliveryFeedback.OTHERWISE, moment(0.0))
-    assert lane.connections == 2
+        serve_one(idle, DeliveryFeedback.WELL, 0.0)
+        for slot in taken(failing):
+            failing.release_slot(slot, DeliveryFeedback.OTHERWISE, moment(0.0))
+    assert (idle.connections, failing.connections) == (2, 2)
 
 
 def test_a_push_back_halves_and_simultaneous_pushes_count_once() -> None:
@@ -347,7 +341,7 @@ def test_after_a_pause_one_message_probes_and_each_miss_doubles_the_next() -> No
 
 
 def test_simultaneous_misses_are_one_pause() -> None:
-    lane = Lane(Limits(per_second=1e6, burst=1_000_000, connections_start=20))
+    lane = Lane(replace(WIDE, connections_start=20))
     for slot in taken(lane):
         lane.release_slot(slot, DeliveryFeedback.UNREACHABLE, moment(0.0))
     assert (lane.pause_left(0.0), lane.connections) == (MISS_PAUSE_SECONDS_MIN, 1)
@@ -390,13 +384,11 @@ def test_accounts_take_turns_and_each_keeps_its_order() -> None:
 
 def test_a_list_does_not_delay_its_own_accounts_other_mail_nor_wait_for_all_of_it() -> None:
     turns: FairQueue[str] = FairQueue(100, 100)
-    one, other = ONE, TWO
     for number in range(4):
-        turns.push(one, f"list {number}", is_list=True)
-    turns.push(other, "theirs")
-    turns.push(one, "reset")
-    turns.push(one, "notice")
-    assert turns.waiting(one) == 6
+        turns.push(ONE, f"list {number}", is_list=True)
+    for account, item in ((TWO, "theirs"), (ONE, "reset"), (ONE, "notice")):
+        turns.push(account, item)
+    assert turns.waiting(ONE) == 6
     assert drained(turns) == ["reset", "theirs", "list 0", "notice", "list 1", "list 2", "list 3"]
     assert not list(turns.accounts())
 

@@ -45,14 +45,12 @@ def test_a_real_reply_has_its_reply_signal(
     lane: str, stage: Stage, name: str, wait_seconds: int | None, reply: Reply
 ) -> None:
     reply_signal = reply_signal_of(lane, stage, reply)
-
     assert (reply_signal.name if reply_signal else "-") == name
     assert (reply_signal.wait_seconds if reply_signal else None) == wait_seconds
 
 
 def test_every_kind_scope_and_check_occurs_in_the_table() -> None:
     reply_signals = [reply_signal_named(name) for _, _, name, _, _ in REPLIES if name != "-"]
-
     assert {reply_signal.kind for reply_signal in reply_signals} == set(ReplySignalKind)
     assert {scope for reply_signal in reply_signals for scope in reply_signal.scopes} == set(Scope)
     assert {check for reply_signal in reply_signals for check in reply_signal.checks} == set(Check)
@@ -80,7 +78,6 @@ def test_a_providers_words_mean_nothing_from_others() -> None:
 
 def test_the_scope_of_a_4_7_28_counts_only_from_google() -> None:
     from_elsewhere = reply_signal_of("example.org", Stage.DOT, reply(421, "4.7.28 from your DKIM domain"))
-
     assert from_elsewhere == ReplySignal(ReplySignalKind.SLOW, frozenset({Scope.ADDRESS, Scope.DOMAIN}))
 
 
@@ -116,7 +113,6 @@ def test_an_unclear_refusal_has_no_reply_signal() -> None:
 )
 def test_a_named_time_is_the_wait(text: str, seconds: int | None) -> None:
     reply_signal = reply_signal_of("example.org", Stage.RCPT, reply(450, f"4.7.1 slow down. {text}"))
-
     assert reply_signal is not None
     assert reply_signal.wait_seconds == seconds
 
@@ -136,7 +132,6 @@ def test_what_is_refused_for_good_has_no_wait() -> None:
 @example("google", Stage.GREETING, 421, "")
 def test_any_reply_is_read(lane: str, stage: Stage, code: int, text: str) -> None:
     reply_signal = reply_signal_of(lane, stage, reply(code, text))
-
     if reply_signal is not None:
         assert reply_signal_named(reply_signal.name).kind is reply_signal.kind
         assert reply_signal.wait_seconds is None or 0 <= reply_signal.wait_seconds <= WAIT_SECONDS_MAX
@@ -145,5 +140,4 @@ def test_any_reply_is_read(lane: str, stage: Stage, code: int, text: str) -> Non
 @pytest.mark.parametrize("piece", ["again in ", "network ", "1 ", "block", "recipient has exceeded ", "1:", "again 1"])
 def test_a_hostile_reply_is_read_in_bounded_time(piece: str) -> None:
     hostile = Reply(450, "4.7.1", f"4.7.1 {piece * TEXT_CHARACTERS_MAX}"[:TEXT_CHARACTERS_MAX])
-
     assert processor_seconds(lambda: reply_signal_of("google", Stage.RCPT, hostile)) < 0.05

@@ -162,14 +162,10 @@ def test_the_next_day_starts_at_zero_with_the_next_limit() -> None:
     assert account.warmup_started_on == TODAY
 
 
-def test_days_without_mail_count_as_days() -> None:
-    account = replace(FRESH, warmup_limits=(1, 1, 5), warmup_started_on=date(2026, 2, 27))
-    assert codes(account, [mail(5), mail(1)]) == [None, Code.WARMUP_LIMITED]
-
-
-def test_after_the_last_listed_day_the_warm_up_is_off() -> None:
-    account = replace(FRESH, warmup_limits=(1, 1), warmup_started_on=date(2026, 2, 27))
-    assert codes(account, [mail(50), mail(50)]) == [None, None]
+def test_days_without_mail_count_as_days_and_after_the_last_one_the_warm_up_is_off() -> None:
+    for warmup, answer in (((1, 1, 5), Code.WARMUP_LIMITED), ((1, 1), None)):
+        account = replace(FRESH, warmup_limits=warmup, warmup_started_on=date(2026, 2, 27))
+        assert codes(account, [mail(5), mail(1)]) == [None, answer]
 
 
 def test_an_exempt_account_has_no_warm_up_but_a_first_day() -> None:
