@@ -14,6 +14,8 @@ from posthouse.rules.refusal import Code, Refusal
 from tests.support.bad_input import bad_input, spoiled
 
 CONTROLS = ["\r", "\n", "\r\nBcc: x@example.com", "\r\n folded", "\0", "\x07", "\x1b", "\x7f", "\x85", "\t"]
+# That no header may have.
+HEADER_NAMES = ["X A", "X:A", "", "Xé", *[f"X-{control}" for control in CONTROLS]]
 # Of the header, only we write these.
 RESERVED = [
     "From", "To", "Cc", "Bcc", "Subject", "Reply-To", "Sender", "Date", "Message-ID", "MIME-Version",
@@ -97,7 +99,7 @@ def test_a_million_addresses_are_refused_without_being_parsed() -> None:
         ({"text": None, "template": "t", "variables": {"a": "x\0"}}, "`variables.a`"),
         ({"headers": {f"X-{number}": "" for number in range(51)}}, "51"),
         ({"headers": {"X" * 77: "b"}}, "77"),
-        *[({"headers": {name: "b"}}, "header name") for name in ("X A", "X:A", "", "Xé", *map("X-{}".format, CONTROLS))],
+        *[({"headers": {name: "b"}}, "header name") for name in HEADER_NAMES],
         *[({"headers": {"X-A": f"a{control}b"}}, "headers.X-A") for control in CONTROLS if control != "\t"],
         ({"headers": {"X-A": "é" * 500}}, "1000 bytes"),
         ({"headers": {"X-A": "b", "x-a": "c"}}, "'x-a'"),
@@ -225,21 +227,18 @@ def test_attachments_are_decoded_and_typed_by_our_own_table() -> None:
             attachment(filename="q", content_type='text/plain; name="a \\" b"'),
         ]
     )
-    assert [recipient.content for recipient in made.attachments] == [b"hello"] * 5
-    assert [recipient.content_type for recipient in made.attachments] == [
+    assert [attached.content for attached in made.attachments] == [b"hello"] * 5
+    assert [attached.content_type for attached in made.attachments] == [
         "text/plain", "application/pdf", "application/octet-stream", "text/calendar; method=REQUEST",
         'text/plain; name="a \\" b"',
     ]  # fmt: skip
 
 
 @pytest.mark.rule("SIZE-05")
-def test_large_attachments_are_refused_before_decoding() -> None:
+def test_a_large_text_is_refused_and_large_attachments_are_before_decoding() -> None:
+    refused(Code.PAYLOAD_TOO_LARGE, "10 MiB", text="x" * (limits.MIME_BYTES_MAX + 1))
     # Not base64 at all: the size is judged first.
     refused(Code.PAYLOAD_TOO_LARGE, "10 MiB", attachments=[attachment(content="#" * (limits.MIME_BYTES_MAX + 1))])
-
-
-def test_a_text_over_the_limit_is_refused() -> None:
-    refused(Code.PAYLOAD_TOO_LARGE, "10 MiB", text="x" * (limits.MIME_BYTES_MAX + 1))
 
 
 def test_attachments_without_text_are_a_message() -> None:

@@ -44,6 +44,5 @@ def test_what_is_passed_on_is_read_again() -> None:
     assert from_stored(context.stored) == context
 
 
-@pytest.mark.parametrize("stored", [b"", b"x" * 23, b"x" * 25])
-def test_what_another_version_stored_is_no_trace(stored: bytes) -> None:
-    assert from_stored(stored) is None
+def test_what_another_version_stored_is_no_trace() -> None:
+    assert [from_stored(stored) for stored in (b"", b"x" * 23, b"x" * 25)] == [None] * 3

@@ -82,9 +82,8 @@ def test_without_a_public_url_the_refusal_names_the_operator() -> None:
     assert "public_url" in not_offered().text
 
 
-def test_a_token_contains_account_list_and_address() -> None:
-    assert read(token(ADA, KEY), KEY) == ADA
-    assert token(ADA, KEY) == token(ADA._replace(email="Ada@Example.ORG"), KEY), "an address has one token"
+def test_an_address_has_one_token() -> None:
+    assert token(ADA, KEY) == token(ADA._replace(email="Ada@Example.ORG"), KEY)
 
 
 def test_the_longest_token_fits_a_line() -> None:
@@ -115,18 +114,12 @@ def test_a_token_reveals_nothing_without_the_key() -> None:
 
 def test_an_altered_token_is_refused() -> None:
     good = token(ADA, KEY)
-    for place, digit in enumerate(good):
-        for other in ALPHABET:
-            # In the last place too, where some of the digit's bits say nothing.
-            if other != digit:
-                assert read(good[:place] + other + good[place + 1 :], KEY) is None
-    for end in range(len(good)):
-        assert read(good[:end], KEY) is None
-        assert read(good[end + 1 :], KEY) is None
+    # In the last place too, where some of the digit's bits say nothing.
+    altered = {good[:place] + other + good[place + 1 :] for place in range(len(good)) for other in ALPHABET} - {good}
+    altered |= {part for end in range(len(good)) for part in (good[:end], good[end + 1 :])}
     for odd in ("=", "A", "AA", "\n", " ", ".", "é"):
-        assert read(good + odd, KEY) is None
-        assert read(odd + good, KEY) is None
-        assert read(good[:9] + odd + good[9:], KEY) is None
+        altered |= {good + odd, odd + good, good[:9] + odd + good[9:]}
+    assert [text for text in altered if read(text, KEY) is not None] == []
 
 
 @bad_input("Unsubscribe links and forms", 500)
