@@ -43,13 +43,9 @@ IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a k
 
 def deadlines(each: float, opening: float, transaction: float) -> ClientDeadlines:
     """The same number of seconds for every wait."""
+    waits = ("connect", "greeting", "command", "handshake", "block", "dot")
     return ClientDeadlines(
-        connect_seconds=each,
-        greeting_seconds=each,
-        command_seconds=each,
-        handshake_seconds=each,
-        block_seconds=each,
-        dot_seconds=each,
+        **{f"{name}_seconds": each for name in waits},
         opening_seconds_total=opening,
         transaction_seconds_total=transaction,
     )
@@ -207,12 +203,7 @@ async def open_delivery_flow(
         stack.callback(signing.close)
         stream = MemoryStream(StreamSettings(), monotonic=clock.monotonic)
         tickets = Tickets(stream, SHARDS)
-        outgoing_mail = OutgoingMail(
-            database=steps.database,
-            clock=clock,
-            signing=signing,
-            identity=identity,
-        )
+        outgoing_mail = OutgoingMail(database=steps.database, clock=clock, signing=signing, identity=identity)
         workers: list[Delivery] = []
 
         def worker(**given: Any) -> Delivery:

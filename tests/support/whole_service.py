@@ -445,8 +445,7 @@ def log_directory() -> Path | None:
 
     None is the usual directory of temporary files. The logging processes survive every fault, so memory is safe.
     """
-    memory = Path("/dev/shm")
-    return memory if memory.is_dir() else None
+    return memory if (memory := Path("/dev/shm")).is_dir() else None
 
 
 @asynccontextmanager
@@ -505,17 +504,9 @@ async def start_whole_service(
                 randomness = random.Random(seed)
                 in_flight = InFlight(processes.service)
                 whole_service = WholeService(
-                    processes,
-                    listeners,
-                    webhook_receiver,
-                    tenants,
-                    domains,
-                    running,
-                    sent,
-                    received,
-                    randomness,
+                    processes, listeners, webhook_receiver, tenants, domains, running, sent, received, randomness,
                     in_flight,
-                )
+                )  # fmt: skip
                 webhook_receiver.when_answered = whole_service.log_webhook
                 for name in PARTS:
                     if name not in running:
