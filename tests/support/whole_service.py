@@ -445,7 +445,8 @@ def log_directory() -> Path | None:
 
     None is the usual directory of temporary files. The logging processes survive every fault, so memory is safe.
     """
-    return memory if (memory := Path("/dev/shm")).is_dir() else None
+    memory = Path("/dev/shm")
+    return memory if memory.is_dir() else None
 
 
 @asynccontextmanager
