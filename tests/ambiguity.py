@@ -9,6 +9,7 @@ Counted repeats are shortened to a few rounds: they are no loops, but are checke
 possessive leaves a character to what follows only when it can't read it itself.
 """
 
+import functools
 import importlib
 import itertools
 import re
@@ -35,6 +36,8 @@ TEXTS_MAX: Final = 24
 SINGLE: Final = frozenset({"LITERAL", "NOT_LITERAL", "ANY", "IN"})
 
 Symbols = frozenset[int]
+# By the node, the flags and the universe: patterns have many classes in common.
+_READ: Final[dict[tuple[str, int, Symbols], Symbols]] = {}
 
 
 @dataclass(slots=True)
@@ -231,11 +234,14 @@ def _inside(kind: str, given: Any) -> Any:
 
 
 def _read_by(state: Any, node: Any, flags: int, universe: Symbols) -> Symbols:
-    is_read = _compiler.compile(_parser.SubPattern(state, [node]), flags).match
-    as_text = universe == CHARACTERS | {END}
-    return frozenset(
-        symbol for symbol in universe if symbol != END and is_read(chr(symbol) if as_text else bytes([symbol]))
-    )
+    key = str(node), flags, universe
+    if key not in _READ:
+        is_read = _compiler.compile(_parser.SubPattern(state, [node]), flags).match
+        as_text = universe == CHARACTERS | {END}
+        _READ[key] = frozenset(
+            symbol for symbol in universe if symbol != END and is_read(chr(symbol) if as_text else bytes([symbol]))
+        )
+    return _READ[key]
 
 
 # What is wrong with it
@@ -331,6 +337,7 @@ def hostile(made: Automaton) -> list[tuple[list[int], list[int]]]:
     return [(list(way), list(round_)) for way, round_ in itertools.islice(found, TEXTS_MAX)]
 
 
+@functools.cache
 def _symbol(symbols: Symbols) -> int:
     """A letter rather than a sign: it is in most classes."""
     return min(

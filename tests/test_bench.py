@@ -4,6 +4,7 @@ import os
 import shutil
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
@@ -54,15 +55,37 @@ def is_plot(file: Path) -> bool:
     return file.read_bytes().startswith(b"\x89PNG")
 
 
-@pytest.mark.nightly
-@needs_wrk
-@needs_pgbench
-def test_accept_measures_every_phase(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "accept", "--quick")
+# What a quick run adds to the page: rows that begin like this, with so many columns, sentences, and a plot.
+MEASURED = [
+    pytest.param("accept", "", ("bare", "raw ASGI", "HTTP"), [10] * 14, (), "accept", marks=[needs_wrk, needs_pgbench]),
+    pytest.param(
+        *("low_load", "--rates 0,10", ("idle, per second", "10 messages/s"), [9, 9]),
+        *(("no query of the idle service more often",), "low-load"),
+        marks=needs_sink,
+    ),
+    ("overload", "", ("0.7 × capacity", "2 × capacity"), [10] * 3, ("each is a 202, or a 503 with Retry-After",), None),
+    ("isolation", "", ("50 destinations", "slow lane"), [7] * 4, (), "isolation"),
+    ("webhooks", "", ("bare loop", "Posthouse: claim"), [8, 8], ("one of 10 endpoints hangs",), "webhooks"),
+    ("warm_up", "", ("SendGrid", "SES", "Posthouse"), [7] * 3, ("- reached: ",) * 3, "warm_up"),
+    ("warm_up_flows", "", ("with an overflow", "with a relay"), [11] * 2, ("- reached: ",) * 3, "warm_up_flows"),
+]
 
-    rows = rows_of(page, "bare", "raw ASGI", "HTTP")
-    assert [row.count("|") for row in rows] == [10] * 14, page
-    assert is_plot(tmp_path / "accept.png")
+
+@pytest.mark.nightly
+@pytest.mark.parametrize(("benchmark", "words", "starts", "columns", "said", "plot"), MEASURED)
+def test_a_benchmark_fills_its_table_its_section_and_its_plot(
+    tmp_path: Path,
+    benchmark: str,
+    words: str,
+    starts: Sequence[str],
+    columns: Sequence[int],
+    said: Sequence[str],
+    plot: str | None,
+) -> None:
+    page = page_of(tmp_path, benchmark, "--quick", *words.split())
+    assert [row.count("|") for row in rows_of(page, *starts)] == columns, page
+    assert all(page.count(sentence) >= said.count(sentence) for sentence in said), page
+    assert plot is None or is_plot(tmp_path / f"{plot}.png")
 
 
 @pytest.mark.nightly
@@ -79,7 +102,6 @@ def test_deliver_measures_each_relay(tmp_path: Path) -> None:
             names["opendkim"] = "Postfix + OpenDKIM"
 
     page = page_of(tmp_path, "deliver", "--quick", "--only", ",".join(names))
-
     assert [row.count("|") for row in rows_of(page, *names.values())] == [12] * len(names), page
     assert is_plot(tmp_path / "deliver.png")
 
@@ -90,7 +112,6 @@ def test_deliver_measures_each_relay(tmp_path: Path) -> None:
 def test_a_message_takes_no_more_calls_than_recorded(tmp_path: Path) -> None:
     recorded = calls_in((BENCH / "RESULTS.md").read_text())
     page = page_of(tmp_path, "count", "--quick")
-
     counted = calls_in(page)
     # Calls differ between versions of Python; how many messages share a transaction differs from run to run.
     if sys.version_info[:2] == RECORDED_PYTHON:
@@ -109,7 +130,6 @@ def calls_in(page: str) -> list[int]:
 
 def test_the_picture_of_costs_has_every_part_of_the_page_of_results() -> None:
     parts = {part.name: part for part in cost_plot.parts_of((BENCH / "RESULTS.md").read_text())}
-
     assert set(parts) == {
         "accept over HTTP", "dispatch", "NATS", "PostgreSQL, the whole way", "deliver over SMTP", "two signatures",
     }  # fmt: skip
@@ -120,40 +140,12 @@ def test_the_picture_of_costs_has_every_part_of_the_page_of_results() -> None:
 
 
 @pytest.mark.nightly
-@needs_sink
-def test_low_load_measures_each_rate_and_the_idle_service(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "low_load", "--quick", "--rates", "0,10")
-
-    assert [row.count("|") for row in rows_of(page, "idle, per second", "10 messages/s")] == [9, 9], page
-    assert "no query of the idle service more often" in page
-    assert is_plot(tmp_path / "low-load.png")
-
-
-@pytest.mark.nightly
-def test_overload_measures_before_during_and_after(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "overload", "--quick")
-
-    assert [row.count("|") for row in rows_of(page, "0.7 × capacity", "2 × capacity")] == [10] * 3, page
-    assert "each is a 202, or a 503 with Retry-After" in page
-
-
-@pytest.mark.nightly
-def test_isolation_measures_dead_and_alive_and_a_slow_lane(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "isolation", "--quick")
-
-    assert [row.count("|") for row in rows_of(page, "50 destinations", "slow lane")] == [7] * 4, page
-    assert is_plot(tmp_path / "isolation.png")
-
-
-@pytest.mark.nightly
 def test_submission_measures_each_server(tmp_path: Path) -> None:
     # Haraka has to be fetched first: left to a real run.
     names = {"posthouse": "Posthouse, one process"}
     if os.geteuid() == 0 and installed("postfix", "saslpasswd2"):
         names["postfix"] = "Postfix"
-
     page = page_of(tmp_path, "submission", "--quick", "--only", ",".join(names), "--idle", "100")
-
     assert [row.count("|") for row in rows_of(page, *names.values())] == [11] * 2 * len(names), page
     assert "100 idle sessions of ours, authenticated" in page
     assert is_plot(tmp_path / "submission.png")
@@ -162,32 +154,22 @@ def test_submission_measures_each_server(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("benchmark", "words", "known"),
     [
-        ("deliver", "bare,sendmail", "bare,postfix,rspamd,opendkim,haraka,posthouse,rsa,unsigned"),
-        ("submission", "sendmail", "postfix,haraka,posthouse"),
+        ("deliver", "--only bare,sendmail", "bare,postfix,rspamd,opendkim,haraka,posthouse,rsa,unsigned"),
+        ("submission", "--only sendmail", "postfix,haraka,posthouse"),
+        ("commits", "--before HEAD --loads accept,sleep", "idle,accept,deliver,submission,webhooks,list"),
     ],
 )
-def test_an_unknown_server_is_refused_with_the_known_names(
+def test_an_unknown_server_or_load_is_refused_with_the_known_names(
     tmp_path: Path, benchmark: str, words: str, known: str
 ) -> None:
-    done = run(tmp_path, benchmark, "--only", words)
-
+    done = run(tmp_path, benchmark, *words.split())
     assert done.returncode == 2
     assert known in done.stderr
 
 
 @pytest.mark.nightly
-def test_webhooks_measure_the_rate_and_a_hanging_endpoint(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "webhooks", "--quick")
-
-    assert [row.count("|") for row in rows_of(page, "bare loop", "Posthouse: claim")] == [8, 8], page
-    assert "one of 10 endpoints hangs" in page
-    assert is_plot(tmp_path / "webhooks.png")
-
-
-@pytest.mark.nightly
 def test_idle_sessions_are_bounded(tmp_path: Path) -> None:
     page = page_of(tmp_path, "idle_sessions", "--sessions", "200", "--seconds", "1", "--new-sessions", "5")
-
     assert [row.count("|") for row in rows_of(page, "200 ")] == [11, 11], page
     for when in ("before", "during", "after"):
         assert [row.count("|") for row in rows_of(page, f"{when} 200 idle")] == [7, 7], page
@@ -196,27 +178,8 @@ def test_idle_sessions_are_bounded(tmp_path: Path) -> None:
 
 
 @pytest.mark.nightly
-def test_warm_up_compares_three_plans(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "warm_up", "--quick")
-
-    assert [row.count("|") for row in rows_of(page, "SendGrid", "SES", "Posthouse")] == [7] * 3, page
-    assert page.count("- reached: ") == 3, page
-    assert is_plot(tmp_path / "warm_up.png")
-
-
-@pytest.mark.nightly
-def test_warm_up_runs_through_the_flows(tmp_path: Path) -> None:
-    page = page_of(tmp_path, "warm_up_flows", "--quick")
-
-    assert [row.count("|") for row in rows_of(page, "with an overflow", "with a relay")] == [11] * 2, page
-    assert page.count("- reached: ") == 3, page
-    assert is_plot(tmp_path / "warm_up_flows.png")
-
-
-@pytest.mark.nightly
 def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
     page = page_of(tmp_path, "backlog", "--quick")
-
     rows = [line.split(" | ") for line in page.splitlines() if line.count("|") == 9 and "/s" not in line]
     acts = [row[1] for row in rows if len(row) == 8]
     assert {act: acts.count(act) for act in acts} == {"dispatch": 14, "claim": 14, "postpone": 2}, page
@@ -235,7 +198,6 @@ def test_backlog_measures_every_act_and_shows_the_plans(tmp_path: Path) -> None:
 @needs_wrk
 def test_only_comparing_reads_writes_nothing(tmp_path: Path) -> None:
     done = run(tmp_path, "search", "--rows", "20000", "--quick", "--compare-only")
-
     assert done.returncode == 0, done.stdout + done.stderr
     for name in ("GET /emails/{id}", "GET /v1/messages/{id}", "GET /v1/messages, first page"):
         assert f"│ {name} " in done.stdout, done.stdout
@@ -285,17 +247,9 @@ def test_commits_measures_each_load_at_an_earlier_commit_and_twice_at_this_one(t
     assert [len(rows_of(page, variant)) for variant in ("before", "now |", "now again")] == [6, 6, 6], page
 
 
-def test_an_unknown_load_is_refused_with_the_known_names(tmp_path: Path) -> None:
-    done = run(tmp_path, "commits", "--before", "HEAD", "--loads", "accept,sleep")
-
-    assert done.returncode == 2
-    assert "idle,accept,deliver,submission,webhooks,list" in done.stderr
-
-
 @pytest.mark.nightly
 def test_providers_are_measured(tmp_path: Path) -> None:
     page = page_of(tmp_path, "providers", "--quick")
-
     for provider in ("gmail.com", "outlook.com", "yahoo.com", "polite.example"):
         by_lanes, on_sockets = rows_of(page, provider)[:3], rows_of(page, provider)[3:]
         assert [row.count("|") for row in by_lanes] == [10, 10, 10], page

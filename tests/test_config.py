@@ -58,9 +58,7 @@ def test_the_generated_file_loads_and_has_the_defaults(file: Path) -> None:
 
 def test_the_generated_file_explains_every_setting(file: Path) -> None:
     # With the defaults uncommented, the file still loads and names every setting.
-    text = "\n".join(
-        line[1:] if line.startswith("#") and line[1:2] not in "# " else line for line in file.read_text().splitlines()
-    )
+    text = "\n".join(_uncommented(file.read_text()))
     named = {section: set(values) for section, values in tomllib.loads(text).items()}
     assert named == {section: set(kind.model_fields) for section, kind in section_types().items()}
     defaults = load(file)
@@ -123,33 +121,17 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
 @pytest.mark.parametrize(
     ("name", "value", "expected"),
     [
-        (
-            "SECRETS__PEPPER",
-            "short-secret",
-            "secrets.pepper needs at least 32 characters, but has 12: restore it from your copy",
-        ),
+        ("SECRETS__PEPPER", "short-secret", "secrets.pepper needs at least 32 characters, but has 12: restore it from your copy"),
         ("SECRETS__PEPPER", "ab" * 30, "secrets.pepper is too regular"),
-        (
-            "SECRETS__JWT_SECRET",
-            "another-short",
-            "secrets.jwt_secret needs at least 32 characters, but has 13: restore it from your copy of the settings, or replace",
-        ),
+        ("SECRETS__JWT_SECRET", "another-short", "secrets.jwt_secret needs at least 32 characters, but has 13: restore it from your copy of the settings, or replace"),
         ("SECRETS__SEAL_KEYS", "1:bm90IGEga2V5", "'1' that is not 32 bytes in base64: restore it from your copy"),
-        (
-            "SECRETS__SEAL_KEY_ACTIVE",
-            "2",
-            "[secrets] seal_key_active: '2' is not among seal_keys ('1'): name one of them",
-        ),
+        ("SECRETS__SEAL_KEY_ACTIVE", "2", "[secrets] seal_key_active: '2' is not among seal_keys ('1'): name one of them"),
         ("DATABASE__URL", "mysql://there", "database.url must begin with postgresql://"),
         ("SERVICE__RESOLVERS", "dns.example.com", "not an IP address with an optional port"),
         ("LIMITS__WARMUP_LIMITS", "0", "limits.warmup_limits contains a number below 1"),
         ("HTTP__PORT", "99999", "http.port"),
         ("SERVICE__HOSTNAME", "mail server", "service.hostname is not a host name: write one such as mail.example.com"),
-        (
-            "INBOUND__RETURN_PATH_DOMAIN",
-            "bounces",
-            "inbound.return_path_domain has a domain of a single label; write it in full",
-        ),
+        ("INBOUND__RETURN_PATH_DOMAIN", "bounces", "inbound.return_path_domain has a domain of a single label; write it in full"),
         ("DELIVERY__SIMULATOR_DOMAIN", "", "delivery.simulator_domain has no domain; write one"),
         ("HTTP__PUBLIC_URL", "http://127.0.0.1.example.com", "http.public_url is not the beginning of a URL"),
         ("HTTP__PUBLIC_URL", "http://mail.example.com", "http.public_url is not the beginning of a URL"),
@@ -175,35 +157,15 @@ def test_missing_secrets_say_how_to_make_them(monkeypatch: pytest.MonkeyPatch) -
         ("LANES__PER_SECOND", "inf", "lanes.per_second"),
         ("LANES__CONNECTIONS_MAX", "0", "lanes.connections_max"),
         ("LANES__BY_NAME", "google: 50", 'lanes.by_name is not JSON: write it like {"google": {"per_second": 50}}'),
-        (
-            "LANES__BY_NAME",
-            '{"gogle": {}}',
-            "lanes.by_name has 'gogle', which is neither a domain nor a provider: write one of google,",
-        ),
-        (
-            "LANES__BY_NAME",
-            '{"google": {"per_second": 0}}',
-            "lanes.by_name.google.per_second input should be greater than 0",
-        ),
-        (
-            "LANES__BY_NAME",
-            '{"google": {"rate": 5}}',
-            "lanes.by_name.google.rate is not a setting: correct its name or remove it",
-        ),
-        (
-            "SERVICE__OWN_ADDRESSES",
-            "here",
-            "service.own_addresses holds 'here', which is not an IP address, such as 192.0.2.1",
-        ),
+        ("LANES__BY_NAME", '{"gogle": {}}', "lanes.by_name has 'gogle', which is neither a domain nor a provider: write one of google,"),
+        ("LANES__BY_NAME", '{"google": {"per_second": 0}}', "lanes.by_name.google.per_second input should be greater than 0"),
+        ("LANES__BY_NAME", '{"google": {"rate": 5}}', "lanes.by_name.google.rate is not a setting: correct its name or remove it"),
+        ("SERVICE__OWN_ADDRESSES", "here", "service.own_addresses holds 'here', which is not an IP address, such as 192.0.2.1"),
         ("DISK_SPACE__FREE_BYTES_MIN", "0", "disk_space.free_bytes_min input should be greater than or equal to 1"),
-        (
-            "DISK_SPACE__DATABASE_BYTES_MAX",
-            "-1",
-            "disk_space.database_bytes_max input should be greater than or equal to 0",
-        ),
+        ("DISK_SPACE__DATABASE_BYTES_MAX", "-1", "disk_space.database_bytes_max input should be greater than or equal to 0"),
         ("SERVICE__LOG_LEVEL", "loud", "service.log_level"),
     ],
-)
+)  # fmt: skip
 def test_a_wrong_value_is_named_and_not_repeated(
     file: Path, monkeypatch: pytest.MonkeyPatch, name: str, value: str, expected: str
 ) -> None:
@@ -276,22 +238,11 @@ def test_one_secret_for_two_purposes_is_refused(file: Path, monkeypatch: pytest.
         load(file)
 
 
-def test_a_misspelt_setting_is_named(file: Path) -> None:
-    file.write_text(file.read_text() + "\nrate_per_minute = 3\n")
-    with pytest.raises(ConfigError, match=r"line \d+: doctor\.rate_per_minute is not a setting: correct its name"):
-        load(file)
-
-
-def test_a_misspelt_variable_is_named(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("POSTHOUSE_HTTP__PROT", "8025")
-    with pytest.raises(ConfigError, match="POSTHOUSE_HTTP__PROT is not a setting: did you mean POSTHOUSE_HTTP__PORT"):
-        load(file)
-
-
 @pytest.mark.parametrize(
     ("text", "line", "expected"),
     [
         ("[http]\nprot = 1\n", 2, "http.prot is not a setting: did you mean port?"),
+        ("[doctor]\nrate_per_minute = 3\n", 2, "doctor.rate_per_minute is not a setting: correct its name"),
         ("[smtpp]\nport = 1\n", 1, "smtpp is neither a setting nor a section: did you mean [smtp]?"),
         ("rate_burst_max = 1\n", 1, "rate_burst_max is neither a setting nor a section: correct its name"),
         ("[http]\n\nlog_level = 'info'\n", 3, "http.log_level is not a setting: it belongs under [service]"),
@@ -301,14 +252,10 @@ def test_a_misspelt_variable_is_named(file: Path, monkeypatch: pytest.MonkeyPatc
         ("http = { port = 99999 }\n", 1, "http.port input should be less than or equal to 65535"),
         ("[smtp]\ntls_key_file = 'a'\n", 1, "[smtp] tls_certificate_file and tls_key_file belong together"),
         ("[lanes.by_name.'google']\nburst = 1\nper_second = 0\n", 3, "lanes.by_name.google.per_second input should be"),
-        (
-            '[service]\nsender = """\n[http]\nport = 1\n"""\n[http]\nport = "x"\n',
-            7,
-            "http.port input should be a valid",
-        ),
+        ('[service]\nsender = """\n[http]\nport = 1\n"""\n[http]\nport = "x"\n', 7, "http.port input should be a valid"),
         ("[http]\nport = \n", 2, "is not valid TOML"),
     ],
-)
+)  # fmt: skip
 def test_a_fault_names_its_line_and_what_it_should_be(file: Path, text: str, line: int, expected: str) -> None:
     file.write_text(text)
     with pytest.raises(ConfigError) as caught:
@@ -322,7 +269,7 @@ def test_a_fault_names_its_line_and_what_it_should_be(file: Path, text: str, lin
     ("name", "expected"),
     [
         ("POSTHOUSE_HTTP_HOSTS", "did you mean POSTHOUSE_HTTP__HOST?"),
-        ("POSTHOUSE_HTTP__PORTS", "did you mean POSTHOUSE_HTTP__PORT?"),
+        ("POSTHOUSE_HTTP__PROT", "did you mean POSTHOUSE_HTTP__PORT?"),
         ("POSTHOUSE_SECRETS__PEPER_FILE", "did you mean POSTHOUSE_SECRETS__PEPPER_FILE?"),
         ("POSTHOUSE_CONFG", "did you mean POSTHOUSE_CONFIG?"),
         ("posthouse_htp__port", "did you mean POSTHOUSE_HTTP__PORT?"),
@@ -388,14 +335,9 @@ def test_every_secret_can_be_read_from_a_file(
 
 def test_the_secrets_are_those_that_are_known() -> None:
     assert [".".join(secret) for secret in SECRETS] == [
-        "database.url",
-        "secrets.pepper",
-        "secrets.other_peppers",
-        "secrets.jwt_secret",
-        "secrets.other_jwt_secrets",
-        "secrets.seal_keys",
-        "stream.servers",
-    ]
+        "database.url", "secrets.pepper", "secrets.other_peppers", "secrets.jwt_secret", "secrets.other_jwt_secrets",
+        "secrets.seal_keys", "stream.servers",
+    ]  # fmt: skip
 
 
 def test_a_secret_in_two_places_or_in_no_file_is_refused(
@@ -431,12 +373,6 @@ def test_a_section_is_not_a_setting(file: Path, monkeypatch: pytest.MonkeyPatch)
         load(file)
     monkeypatch.setenv("POSTHOUSE_HTTP", "8025")
     with pytest.raises(ConfigError, match=r"POSTHOUSE_HTTP names a section: .*such as POSTHOUSE_HTTP__HOST"):
-        load(file)
-
-
-def test_broken_toml_is_reported_with_its_line(file: Path) -> None:
-    file.write_text("pepper = \n")
-    with pytest.raises(ConfigError, match=r"not valid TOML: .*line 1"):
         load(file)
 
 
@@ -484,9 +420,8 @@ def test_addresses_of_our_own_can_be_named(file: Path, monkeypatch: pytest.Monke
     assert load(file).service.own_addresses == ("192.0.2.1", "2001:db8::1")
 
 
-def _uncommented(text: str) -> bytes:
-    lines = [line[1:] if line.startswith("#") and line[1:2] not in "# " else line for line in text.splitlines()]
-    return "\n".join([line for line in lines if not line.startswith("#") and line]).encode()
+def _uncommented(text: str) -> list[str]:
+    return [line[1:] if line.startswith("#") and line[1:2] not in "# " else line for line in text.splitlines()]
 
 
 PIECES = [
@@ -502,8 +437,11 @@ def test_a_value_too_long_or_too_deep_to_read_is_refused(file: Path, value: str)
         load(file)
 
 
+SETTINGS = [line for line in _uncommented(commented_toml(generated())) if line and not line.startswith("#")]
+
+
 @bad_input("Configuration file", 300)
-@given(spoiled([_uncommented(commented_toml(generated()))], PIECES))
+@given(spoiled(["\n".join(SETTINGS).encode()], PIECES))
 def test_a_damaged_file_is_read_or_refused_with_a_reason(tmp_path: Path, raw: bytes) -> None:
     path = tmp_path / "damaged.toml"
     path.write_bytes(raw)

@@ -47,8 +47,13 @@ def test_a_process_that_passes_less_often_lives() -> None:
 
 
 @pytest.mark.parametrize("given", ["nowhere", "claim.before:0", "claim.before:x", "claim.before:-1"])
-def test_an_unknown_point_stops_the_command(given: str) -> None:
-    environment = {**os.environ, crash.ENVIRONMENT: given}
+def test_an_unknown_point_is_refused(given: str) -> None:
+    with pytest.raises(crash.UnknownPoint, match=crash.ENVIRONMENT):
+        crash.arm(given)
+
+
+def test_an_unknown_point_stops_the_command() -> None:
+    environment = {**os.environ, crash.ENVIRONMENT: "nowhere"}
     command = [sys.executable, "-m", "posthouse", "--version"]
     done = subprocess.run(command, capture_output=True, check=False, env=environment)
     assert done.returncode == 1

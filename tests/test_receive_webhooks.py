@@ -6,6 +6,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -22,7 +23,8 @@ pytestmark = pytest.mark.long
 
 ROOT: Final = Path(__file__).parents[1]
 PAGE: Final = ROOT / "docs" / "howto" / "receive-webhooks.md"
-RUN_SECONDS_MAX: Final = 120
+# Compiling Go's own library takes 15 s of processor time: it is kept for all clones on this machine.
+GO_CACHE: Final = Path(tempfile.gettempdir()) / f"posthouse-go-build-{os.getuid()}"
 
 SECRET: Final = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 BODY: Final = '{"id":"ev_1","type":"email.delivered","data":{"subject":"Grüße 💌 \\u0000"}}'.encode()
@@ -240,7 +242,7 @@ def judged(language: str, directory: Path) -> dict[str, bool]:
         env={
             **os.environ,
             "CGO_ENABLED": "0",
-            "GOCACHE": str(ROOT / ".run" / "go-build"),
+            "GOCACHE": str(GO_CACHE),
             "GOPATH": str(directory / "go"),
             "GOTOOLCHAIN": "local",
         },
@@ -261,19 +263,23 @@ def test_the_pages_code_takes_the_genuine_and_nothing_else(language: str, tmp_pa
     assert judged(language, tmp_path) == EXPECTED
 
 
-@pytest.mark.parametrize("name", [*GENUINE, *FALSE])
-def test_the_service_judges_as_the_page_does(name: str) -> None:
-    request = ALL[name]
-    verdict = event.verify(request.secret, request.header, request.body, request.now)
-    assert (verdict is SignatureVerdict.GENUINE) is EXPECTED[name]
+def test_the_service_judges_as_the_page_does() -> None:
+    found = {
+        name: event.verify(request.secret, request.header, request.body, request.now) is SignatureVerdict.GENUINE
+        for name, request in ALL.items()
+        if name not in LATER
+    }
+    assert found == {name: EXPECTED[name] for name in found}
 
 
-@pytest.mark.parametrize(("language", "comparison"), [
-    ("python", "hmac.compare_digest("), ("js", "timingSafeEqual("), ("go", "hmac.Equal("),
-    ("java", "MessageDigest.isEqual("), ("php", "hash_equals("), ("ruby", "OpenSSL.secure_compare("),
-])  # fmt: skip
-def test_the_comparison_takes_the_same_time_whatever_differs(language: str, comparison: str) -> None:
-    assert code_in(language).count(comparison) == 1
+def test_the_comparison_takes_the_same_time_whatever_differs() -> None:
+    comparisons = {
+        "python": "hmac.compare_digest(", "js": "timingSafeEqual(", "go": "hmac.Equal(",
+        "java": "MessageDigest.isEqual(", "php": "hash_equals(", "ruby": "OpenSSL.secure_compare(",
+    }  # fmt: skip
+    assert {language: code_in(language).count(text) for language, text in comparisons.items()} == dict.fromkeys(
+        LANGUAGES, 1
+    )
 
 
 def test_the_page_has_no_code_that_is_not_run() -> None:

@@ -6,14 +6,11 @@ from datetime import UTC, datetime
 
 import dkim as dkimpy
 import pytest
-from cryptography.hazmat.primitives.asymmetric import ec, padding, rsa
-from cryptography.hazmat.primitives.asymmetric.ed25519 import Ed25519PrivateKey, Ed25519PublicKey
-from cryptography.hazmat.primitives.hashes import SHA256
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.hazmat.primitives.serialization import (
     Encoding,
     NoEncryption,
     PrivateFormat,
-    load_der_private_key,
     load_der_public_key,
 )
 from hypothesis import example, given, settings
@@ -69,23 +66,16 @@ def tags(field: bytes) -> dict[str, str]:
     return dict(part.split("=", 1) for part in value.split(";"))
 
 
-def test_the_published_key_verifies_signatures() -> None:
-    private = load_der_private_key(RSA_PAIR.private_der, password=None)
+def test_the_published_rsa_key_has_2048_bits() -> None:
     published = dkim.record_text(RSA_PAIR.public).partition("p=")[2]
     public = load_der_public_key(base64.b64decode(published, validate=True))
-    assert isinstance(private, rsa.RSAPrivateKey)
     assert isinstance(public, rsa.RSAPublicKey)
     assert public.key_size == 2048
-    public.verify(private.sign(b"mail", padding.PKCS1v15(), SHA256()), b"mail", padding.PKCS1v15(), SHA256())
     assert dkim.public_of(RSA_PAIR.private_der) == RSA_PAIR.public
 
 
 def test_the_published_ed25519_key_is_the_bare_32_bytes() -> None:
-    private = load_der_private_key(ED25519_PAIR.private_der, password=None)
-    raw = base64.b64decode(ED25519_PAIR.public, validate=True)
-    assert isinstance(private, Ed25519PrivateKey)
-    assert len(raw) == 32
-    Ed25519PublicKey.from_public_bytes(raw).verify(private.sign(b"mail"), b"mail")
+    assert len(base64.b64decode(ED25519_PAIR.public, validate=True)) == 32
     assert dkim.public_of(ED25519_PAIR.private_der) == ED25519_PAIR.public
 
 

@@ -1,5 +1,6 @@
 """The return path and the token for complaints: found again in any case, and never forged."""
 
+import re
 from uuid import UUID
 
 import pytest
@@ -30,20 +31,13 @@ def test_a_return_path_is_read_back_in_any_case(origin: MailReference, key: byte
 @given(origins)
 def test_a_return_path_is_an_ordinary_address(origin: MailReference) -> None:
     address = return_path(origin, DOMAIN, KEY)
-    local, _, domain = address.partition("@")
     assert parse_mailbox(address).address == address
-    assert local.startswith("bounces+")
-    assert len(local) == 56
-    assert domain == DOMAIN
+    assert re.fullmatch(rf"bounces\+.{{48}}@{re.escape(DOMAIN)}", address)
 
 
 def test_the_token_format_is_stable() -> None:
     # Mail under way for days comes back to the next version.
     assert return_path(ORIGIN, DOMAIN, KEY).startswith("bounces+aqayscs5vslhos54z2zqecm2qaan5ln6")
-    assert return_path(ORIGIN, DOMAIN, KEY) == return_path(ORIGIN, DOMAIN, KEY)
-
-
-def test_a_token_contains_the_end_of_the_account_id() -> None:
     assert ORIGIN.account_tail == bytes.fromhex("deadbeef")
 
 

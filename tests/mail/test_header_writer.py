@@ -4,6 +4,7 @@ import re
 from email import message_from_bytes, policy
 from email.header import decode_header, make_header
 from email.utils import getaddresses
+from functools import partial
 
 import pytest
 from hypothesis import example, given, settings
@@ -108,47 +109,32 @@ def test_a_reader_gets_back_exactly_the_value_that_was_given(name: str, value: s
 @pytest.mark.parametrize("pattern", ["{}", "a{}", "{}Bcc: x@y.example", "a{} b", "é{}Bcc: x", "=?{}?="])
 def test_every_writer_refuses_control_characters(pattern: str, control: str) -> None:
     value = pattern.format(control)
-    with pytest.raises(HeaderError):
-        unstructured("Subject", value)
-    with pytest.raises(HeaderError):
-        structured("References", value)
-    with pytest.raises(HeaderError):
-        mailboxes("To", [Mailbox(value, "ada", "example.com")])
-    with pytest.raises(HeaderError):
-        mailboxes("To", [Mailbox("", value, "example.com")])
-    with pytest.raises(HeaderError):
-        mailboxes("To", [Mailbox("Ada", "ada", value), Mailbox("", "eve", "example.com")])
+    for write in (partial(unstructured, "Subject"), partial(structured, "References")):
+        with pytest.raises(HeaderError):
+            write(value)
+    for box in (Mailbox(value, "ada", "example.com"), Mailbox("", value, "example.com"), Mailbox("Ada", "ada", value)):
+        with pytest.raises(HeaderError):
+            mailboxes("To", [box, Mailbox("", "eve", "example.com")])
 
 
 @pytest.mark.rule("HEAD-06")
 @pytest.mark.parametrize("name", ["", "A B", "A:B", "A\r\nBcc", "A\n", "Ä", "A\0", "A\x7f", "A" * 77], ids=ascii)
 def test_a_field_name_is_printable_ascii_without_space_or_colon(name: str) -> None:
-    with pytest.raises(HeaderError):
-        unstructured(name, "value")
-    with pytest.raises(HeaderError):
-        structured(name, "value")
-    with pytest.raises(HeaderError):
-        mailboxes(name, [Mailbox("", "ada", "example.com")])
+    for write in (unstructured, structured, lambda name, _: mailboxes(name, [Mailbox("", "ada", "example.com")])):
+        with pytest.raises(HeaderError):
+            write(name, "value")
 
 
 @pytest.mark.rule("HEAD-10")
 @pytest.mark.parametrize(
-    ("name", "expected"),
-    {
-        "References": True,
-        "in-reply-to": True,
-        "LIST-UNSUBSCRIBE": True,
-        "List-Whatever": True,
-        "Feedback-ID": True,
-        "Auto-Submitted": True,
-        "X-Priority": True,
-        "X-Campaign": False,
-        "Comments": False,
-        "Listing": False,
-    }.items(),
+    ("expected", "names"),
+    [
+        (True, "References in-reply-to LIST-UNSUBSCRIBE List-Whatever Feedback-ID Auto-Submitted X-Priority"),
+        (False, "X-Campaign Comments Listing"),
+    ],
 )
-def test_structured_fields_are_known_by_name(name: str, expected: bool) -> None:
-    assert is_structured(name) is expected
+def test_structured_fields_are_known_by_name(expected: bool, names: str) -> None:
+    assert {name: is_structured(name) for name in names.split()} == dict.fromkeys(names.split(), expected)
 
 
 @pytest.mark.parametrize(
@@ -169,10 +155,7 @@ def test_a_structured_value_is_sent_unchanged(value: str, field: bytes) -> None:
 @pytest.mark.parametrize(
     "value",
     [
-        "é",
-        "a" * 998,
-        "a " * 10 + "a" * 998,
-        INJECTION,
+        *("é", "a" * 998, "a " * 10 + "a" * 998, INJECTION),
         "=?utf-8?B?DQpCY2M6IHhAeS5leGFtcGxl?=",
         "=?utf-8?b?DQo?=",
         "=?utf-7?q?+AA0ACg-Bcc:?=",
@@ -227,10 +210,9 @@ def test_a_list_without_mailboxes_is_refused() -> None:
 
 @pytest.mark.parametrize("address", ["a b", "a<b", "a>b", "a,b", 'a"b', "a(b", "é"])
 def test_an_unchecked_address_is_refused(address: str) -> None:
-    with pytest.raises(HeaderError):
-        mailboxes("To", [Mailbox("", address, "example.com")])
-    with pytest.raises(HeaderError):
-        mailboxes("To", [Mailbox("Ada", "ada", address)])
+    for box in (Mailbox("", address, "example.com"), Mailbox("Ada", "ada", address)):
+        with pytest.raises(HeaderError):
+            mailboxes("To", [box])
 
 
 display_names = st.one_of(

@@ -143,6 +143,5 @@ def test_a_header_cut_inside_a_line_end_is_read_quickly() -> None:
     folded = b"Subject: a\r\n" + b"\tb\r\n" * (HEADER_BYTES_MAX // 4)
     begun = HEADER_BYTES_MAX + 4 - folded[: HEADER_BYTES_MAX + 4].rindex(b"\r") - 1
     raw = b"X" * begun + folded
-
     assert raw[: HEADER_BYTES_MAX + 4].endswith(b"\r")
     assert processor_seconds(lambda: header_fields(raw), enough=1.0) < 5.0

@@ -67,12 +67,9 @@ def test_text_that_resembles_a_status_is_not_one(text: str) -> None:
     assert only(f"550 {text}\r\n".encode()) == Reply(550, None, text)
 
 
-def test_the_last_line_decides_the_code() -> None:
-    assert only(b"250-good\r\n550 no\r\n").code == 550
-
-
-def test_a_reply_keeps_its_lines() -> None:
-    assert only(b"250-mx.example\r\n250-SIZE 100\r\n250 8BITMIME\r\n").lines == ("mx.example", "SIZE 100", "8BITMIME")
+def test_a_reply_keeps_its_lines_and_the_last_one_decides_the_code() -> None:
+    reply = only(b"250-mx.example\r\n250-SIZE 100\r\n550 no\r\n")
+    assert (reply.code, reply.lines) == (550, ("mx.example", "SIZE 100", "no"))
 
 
 @pytest.mark.parametrize(

@@ -235,22 +235,14 @@ def test_texts_are_truncated_and_printable() -> None:
     assert submitted.subject.isprintable()
     assert len(submitted.tags) == 100
     plain = taken(b"From: ada@example.com\r\n\r\n")
-    assert (plain.subject, plain.tags, plain.to, plain.cc, plain.unsubscribe) == (
-        "",
-        (),
-        frozenset(),
-        frozenset(),
-        None,
-    )
-    assert not plain.has_own_unsubscribe
+    assert (plain.subject, plain.tags, plain.to, plain.cc) == ("", (), frozenset(), frozenset())
+    assert (plain.unsubscribe, plain.has_own_unsubscribe) == (None, False)
 
 
 def test_list_unsubscribe_post_needs_list_unsubscribe() -> None:
     head = b"From: ada@example.com\r\n"
-    where, how = (
-        b"List-Unsubscribe: <https://example.com/u>\r\n",
-        b"List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n",
-    )
+    where = b"List-Unsubscribe: <https://example.com/u>\r\n"
+    how = b"List-Unsubscribe-Post: List-Unsubscribe=One-Click\r\n"
     alone, together = taken(head + how + b"\r\nHi\r\n"), taken(head + how + where + b"\r\nHi\r\n")
     assert not alone.has_own_unsubscribe
     assert b"list-unsubscribe" not in alone.content.lower()
@@ -260,11 +252,8 @@ def test_list_unsubscribe_post_needs_list_unsubscribe() -> None:
 
 def test_a_long_address_list_is_read_partly_and_sent_whole() -> None:
     listed = b",\r\n ".join([b"r%d@example.net" % number for number in range(5_000)])
-    raw = (
-        b"From: ada@example.com\r\nDate: x\r\nMessage-ID: <x@x>\r\nMIME-Version: 1.0\r\nTo: "
-        + listed
-        + b"\r\n\r\nHi\r\n"
-    )
+    head = b"From: ada@example.com\r\nDate: x\r\nMessage-ID: <x@x>\r\nMIME-Version: 1.0\r\n"
+    raw = head + b"To: " + listed + b"\r\n\r\nHi\r\n"
     submitted = taken(raw)
     assert submitted.content is raw
     assert {f"r{number}@example.net" for number in range(500)} <= submitted.to

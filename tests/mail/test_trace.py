@@ -58,17 +58,12 @@ def test_received_is_in_utc() -> None:
 @pytest.mark.parametrize(
     "given_as",
     [
-        {"hostname": "mail.example.com\r\nBcc: x"},
-        {"hostname": ""},
-        {"hostname": "mail example"},
-        {"hostname": "mail.example.com\n"},
-        {"hostname": "münchen.example"},
-        {"hostname": "a" * 256},
-        {"protocol": "HTTP\r\n"},
-        {"protocol": ""},
-        {"id_text": "em_1; x"},
-        {"id_text": "em_1\n"},
-        {"id_text": "é"},
+        *[
+            {"hostname": name}
+            for name in ("mail.example.com\r\nBcc: x", "", "mail example", "mail.example.com\n", "ü.example", "a" * 256)
+        ],
+        *[{"protocol": name} for name in ("HTTP\r\n", "")],
+        *[{"id_text": text} for text in ("em_1; x", "em_1\n", "é")],
     ],
 )
 def test_a_value_that_would_break_the_field_is_refused(given_as: dict[str, str]) -> None:
@@ -147,10 +142,7 @@ def test_an_unsafe_complaint_address_is_refused(address: str, token: str) -> Non
         complaints(address=address, token=token)
 
 
-def test_an_empty_field_name_is_never_found() -> None:
-    assert not has_field(b": x\r\n\r\n", b"")
-
-
 def test_a_large_header_is_searched_quickly() -> None:
+    assert not has_field(b": x\r\n\r\n", b"")
     assert not has_field(b"Feedback-ID\r\n" * 100_000, FEEDBACK_ID)
     assert not has_field(b"Feedback-ID" + b" " * 1_000_000, FEEDBACK_ID)

@@ -74,31 +74,24 @@ def test_the_first_day_is_larger_at_providers() -> None:
 )
 def test_the_second_day_follows_from_the_first(day: WarmUpDay, quota: int, change: Change) -> None:
     state = after([day])
-
     assert (state.day, state.quota, state.change) == (2, quota, change)
 
 
 def test_complaints_below_a_thousandth_are_good() -> None:
     state = used_up(6)
-
     assert next_day(state, Day(state.quota, complaints=1)).change is Change.GREW
 
 
 def test_what_is_not_used_grows_with_the_best_of_7_days() -> None:
     large = used_up(5)
-    small = int(large.quota * 0.6)
-
-    assert after([Day(small)], state=large).quota == large.quota
+    assert after([Day(int(large.quota * 0.6))], state=large).quota == large.quota
     needs_more = after([Day(int(large.quota * 0.72)), Day(10)], state=large)
-    assert needs_more.change is Change.NOT_USED
-    assert needs_more.quota == int(large.quota * 1.4)
+    assert (needs_more.change, needs_more.quota) == (Change.NOT_USED, int(large.quota * 1.4))
 
 
 def test_a_block_halves_once() -> None:
     state = used_up(5)
-
     blocked = after([BLOCKED] * 4, state=state)
-
     assert blocked.quota == state.quota // 2
     assert after([BLOCKED], state=used_up(1, blocked)).quota == int(blocked.quota * 1.15) // 2
 
@@ -106,7 +99,6 @@ def test_a_block_halves_once() -> None:
 def test_a_second_slow_day_running_leaves_a_half() -> None:
     bad = next_day(used_up(6), Day(1_000, slow=100))
     little = next_day(used_up(6), Day(1_490, slow=10))
-
     assert (bad.quota, little.change) == (700, Change.GREW)
     for state in (bad, little):
         assert after([Day(690, slow=10)], state=state).quota == 345
@@ -122,14 +114,12 @@ def test_growth_is_careful_for_7_days_after_a_bad_one_and_smaller_for_good() -> 
         rates.append(round(grown.quota / state.quota, 2))
         state = grown
     assert rates == [1.15] * 7 + [1.3] * 2
-
     state = used_up(8, next_day(state, Day(state.quota, complaints=state.quota)))
     assert round(used_up(1, state).quota / state.quota, 2) == 1.25
 
 
 def test_at_50_000_an_address_is_warm_and_has_no_quota() -> None:
     nearly, warm = used_up(16), used_up(17)
-
     assert (nearly.quota < WARM, nearly.is_warm) == (True, False)
     assert (warm.quota, warm.is_warm) == (WARM, True)
     assert warm.capacity(taken_today=10**6, taken_this_hour=10**6) is None
@@ -141,21 +131,19 @@ def test_an_address_with_four_times_what_it_needs_is_warm_after_30_days() -> Non
     assert not after([Day(51)] * 30).is_warm
 
 
-def test_a_warm_address_that_sends_more_continues_from_there() -> None:
-    state = after([Day(50)] * 30 + [Day(5_000)])
-
-    assert (state.is_warm, state.quota) == (False, 7_000)
-
-
-def test_a_warm_address_that_is_slowed_has_a_quota_again() -> None:
-    state = next_day(used_up(17), Day(20_000, slow=2_000))
-
-    assert (state.is_warm, state.quota) == (False, 14_000)
+@pytest.mark.parametrize(
+    ("warm", "day", "quota"),
+    [(after([Day(50)] * 30), Day(5_000), 7_000), (used_up(17), Day(20_000, slow=2_000), 14_000)],
+)
+def test_a_warm_address_that_sends_more_or_is_slowed_has_a_quota_again(
+    warm: AddressWarmUp, day: WarmUpDay, quota: int
+) -> None:
+    state = next_day(warm, day)
+    assert (warm.is_warm, state.is_warm, state.quota) == (True, False, quota)
 
 
 def test_30_idle_days_leave_a_quarter_and_end_being_warm() -> None:
     warm = used_up(17)
-
     assert after([IDLE] * 29, state=warm).is_warm
     idle = after([IDLE] * 30, state=warm)
     assert (idle.quota, idle.change, idle.is_warm) == (WARM // 4, Change.IDLE, False)
@@ -163,15 +151,6 @@ def test_30_idle_days_leave_a_quarter_and_end_being_warm() -> None:
     assert after([IDLE] * 30, state=idle).quota == WARM // 16
     assert after([IDLE] * 300, state=idle).quota == FIRST_DAY_OF_PROVIDERS
     assert after([IDLE] * 60, lane="example.org").quota == FIRST_DAY
-
-
-def test_an_hour_has_a_twelfth_of_the_day() -> None:
-    state = begin("google")
-
-    assert state.capacity(taken_today=0, taken_this_hour=0) == 17
-    assert state.capacity(taken_today=100, taken_this_hour=17) == 0
-    assert state.capacity(taken_today=195, taken_this_hour=0) == 5
-    assert state.capacity(taken_today=201, taken_this_hour=18) == 0
 
 
 @given(
@@ -206,7 +185,6 @@ def runs(plan: Callable[[], Plan]) -> list[WarmingRun]:
 def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_fixed_schedules() -> None:
     adaptive = runs(warming_provider.autopilot)
     fixed = [runs(lambda: warming_provider.sendgrid), runs(lambda: warming_provider.ses)]
-
     assert mean(run.full_on for run in adaptive) <= 20
     assert max(run.blocked_days for run in adaptive) == 0
     for others in fixed:
@@ -217,7 +195,11 @@ def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_f
 @pytest.mark.parametrize(
     ("used", "used_this_hour", "is_list", "capacity"),
     [
+        # An hour has a twelfth of the day.
         (0, 0, False, 17),
+        (100, 17, False, 0),
+        (195, 0, False, 5),
+        (201, 18, False, 0),
         (0, 0, True, 12),
         (11, 11, True, 1),
         (12, 12, True, 0),
@@ -229,7 +211,9 @@ def test_400_providers_are_warm_sooner_and_with_a_hundredth_of_the_refusals_of_f
         (200, 0, False, 0),
     ],
 )
-def test_list_mail_has_a_share_of_the_quota(used: int, used_this_hour: int, is_list: bool, capacity: int) -> None:
+def test_the_capacity_of_an_hour_and_the_share_of_list_mail(
+    used: int, used_this_hour: int, is_list: bool, capacity: int
+) -> None:
     first = begin("google")
     assert first.capacity(taken_today=used, taken_this_hour=used_this_hour, is_list=is_list) == capacity
 
@@ -241,11 +225,8 @@ def test_a_settled_address_is_warm_for_single_domains_that_it_did_not_know() -> 
 
 
 def test_days_without_mail_count_one_by_one() -> None:
-    one_by_one = next_day(begin("google"), WarmUpDay(200))
-    for _ in range(40):
-        one_by_one = next_day(one_by_one, WarmUpDay(0))
-    assert after_days(begin("google"), WarmUpDay(200), 41) == one_by_one
-    assert after_days(begin("google"), WarmUpDay(200), 10_000).quota == FIRST_DAY_OF_PROVIDERS
+    assert after_days(begin("google"), Day(200), 41) == after([Day(200)] + [IDLE] * 40)
+    assert after_days(begin("google"), Day(200), 10_000).quota == FIRST_DAY_OF_PROVIDERS
 
 
 def test_what_is_stored_is_restored() -> None:
@@ -256,8 +237,6 @@ def test_what_is_stored_is_restored() -> None:
 def test_volumes_can_be_smaller() -> None:
     small = Volumes(first_of_providers=3, first=1, warm=8)
     assert [begin(lane, small).quota for lane in ("google", "example.org")] == [3, 1]
-    assert after_days(begin("google", small), WarmUpDay(3), 1).quota == 4
-    grown = begin("google", small)
-    for _ in range(5):
-        grown = next_day(grown, WarmUpDay(grown.quota))
+    assert after_days(begin("google", small), Day(3), 1).quota == 4
+    grown = used_up(5, begin("google", small))
     assert (grown.quota, grown.is_warm) == (8, True)

@@ -95,30 +95,26 @@ MIN, MAX = 0.02, 0.15
 def after_arrivals(per_second: float, seconds: float = 10.0) -> float:
     """How long a batch waits that begins with the last of these."""
     batch_delay = BatchDelay(MIN, MAX)
-    interval = 1 / per_second
-    count = round(seconds * per_second)
-    for number in range(count):
-        batch_delay.note_arrival(number * interval)
-    return batch_delay.seconds((count - 1) * interval)
+    arrivals = [number / per_second for number in range(round(seconds * per_second))]
+    for at in arrivals:
+        batch_delay.note_arrival(at)
+    return batch_delay.seconds(arrivals[-1])
 
 
-@pytest.mark.parametrize("per_second", [5, 10, 30, 120])
-def test_while_few_come_a_batch_waits_as_long_as_it_may(per_second: float) -> None:
-    assert after_arrivals(per_second) == MAX
-
-
-@pytest.mark.parametrize("per_second", [0.1, 0.5, 1])
-def test_while_hardly_any_come_it_does_not_wait_for_them(per_second: float) -> None:
-    assert after_arrivals(per_second) == MIN
-
-
-@pytest.mark.parametrize("per_second", [200, 500])
-def test_while_many_come_it_waits_for_enough(per_second: float) -> None:
-    assert after_arrivals(per_second) == pytest.approx(ENOUGH_ITEMS / per_second, rel=0.02)
-
-
-def test_it_waits_no_less_than_it_must() -> None:
-    assert after_arrivals(10_000) == MIN
+@pytest.mark.parametrize(
+    ("per_second", "seconds"),
+    [
+        # Hardly any come, and are not waited for.
+        *[(number, MIN) for number in (0.1, 0.5, 1)],
+        # Few come: as long as it may.
+        *[(number, MAX) for number in (5, 10, 30, 120)],
+        # Many come: until there are enough, and no less than it must.
+        *[(number, ENOUGH_ITEMS / number) for number in (200, 500)],
+        (10_000, MIN),
+    ],
+)
+def test_a_batch_waits_for_what_comes_in_time(per_second: float, seconds: float) -> None:
+    assert after_arrivals(per_second) == pytest.approx(seconds, rel=0.02)
 
 
 def test_the_first_item_after_a_silence_does_not_wait_for_others() -> None:

@@ -221,17 +221,14 @@ def test_each_role_includes_the_lower_roles() -> None:
     ],
 )
 def test_a_refusal_names_the_needed_role(given: Role, needed: Role, said: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match=f"^forbidden: .*{re.escape(said)}"):
         credential.require_role(given, needed)
-    assert caught.value.code is Code.FORBIDDEN
-    assert said in caught.value.text
 
 
 @pytest.mark.parametrize("given", ["", "Owner", "root", "owner ", "own\0er"])
 def test_only_the_four_names_are_roles(given: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="invalid_request: "):
         credential.parse_role(given)
-    assert caught.value.code is Code.INVALID_REQUEST
     assert [credential.parse_role(item) for item in ("owner", "viewer")] == [Role.OWNER, Role.VIEWER]
 
 

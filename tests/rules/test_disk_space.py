@@ -35,16 +35,6 @@ def test_the_two_marks_differ(mark: Mark, measured: int, was_low: bool, is_low: 
     assert mark.is_low(measured, was_low=was_low) is is_low
 
 
-def test_small_changes_at_the_mark_do_not_flap() -> None:
-    for mark, seen in ((FREE, (1_001, 999, 1_001, 1_100, 999, 1_249)), (USED, (999, 1_001, 999, 960, 1_001, 951))):
-        is_low = False
-        verdicts = []
-        for measured in seen:
-            is_low = mark.is_low(measured, was_low=is_low)
-            verdicts.append(is_low)
-        assert verdicts == [False, True, True, True, True, True]
-
-
 def test_the_refusal_has_a_retry_time() -> None:
     refusal = no_capacity()
     assert (refusal.code, refusal.retry_after_seconds, refusal.lacks_capacity) == (Code.SERVICE_UNAVAILABLE, 30, True)

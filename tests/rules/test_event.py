@@ -5,7 +5,6 @@ import hmac
 import json
 from datetime import UTC, datetime, timedelta, timezone
 from typing import Any
-from uuid import UUID
 
 import pytest
 from hypothesis import given
@@ -13,7 +12,7 @@ from hypothesis import strategies as some
 
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, body, sign, verify
-from posthouse.rules.ids import EVENT, MESSAGE, RECIPIENT, MessageId, parse
+from posthouse.rules.ids import EVENT, MESSAGE, RECIPIENT, parse
 
 NOON = datetime(2026, 3, 1, 12, 0, 0, 123_456, tzinfo=UTC)
 MESSAGE_ID = ids.new_message_id(NOON, bytes(10))
@@ -59,11 +58,10 @@ def test_the_json_is_compact_and_ordered() -> None:
     assert b" " not in written(subject="", smtp_response="")
 
 
-@pytest.mark.parametrize(("type_", "spelled"), [
-    (EventType.DELIVERED, "email.delivered"), (EventType.BOUNCED, "email.bounced"), (EventType.FAILED, "email.failed"),
-])  # fmt: skip
-def test_the_type_names_are_stable(type_: EventType, spelled: str) -> None:
-    assert json.loads(written(type=type_))["type"] == spelled
+def test_the_type_names_are_stable() -> None:
+    types = (EventType.DELIVERED, EventType.BOUNCED, EventType.FAILED)
+    names = [json.loads(written(type=type_))["type"] for type_ in types]
+    assert names == ["email.delivered", "email.bounced", "email.failed"]
 
 
 @pytest.mark.parametrize(
@@ -81,24 +79,18 @@ def test_an_empty_field_is_omitted(empty: dict[str, Any], absent: str) -> None:
     assert whole.keys() - data.keys() == {absent}
 
 
-@pytest.mark.parametrize(
-    ("field", "given_as", "kept"), [("subject", "subject", 200), ("smtp_response", "smtp_response", 500)]
-)
-def test_long_texts_are_truncated(field: str, given_as: str, kept: int) -> None:
-    text = "é" * (kept - 1) + "💌" + "rest"
-    assert json.loads(written(**{given_as: text}))["data"][field] == "é" * (kept - 1) + "💌"
+@pytest.mark.parametrize(("field", "kept"), [("subject", 200), ("smtp_response", 500)])
+def test_long_texts_are_truncated(field: str, kept: int) -> None:
+    text = "é" * (kept - 1) + "💌"
+    assert json.loads(written(**{field: text + "rest"}))["data"][field] == text
 
 
 def test_text_is_utf_8_and_not_escaped() -> None:
     assert "Grüße 💌".encode() in written(subject="Grüße 💌")
 
 
-def test_any_time_zone_becomes_utc() -> None:
-    elsewhere = NOON.astimezone(timezone(timedelta(hours=-7)))
-    assert written(created_at=elsewhere) == written()
-
-
-def test_a_whole_second_has_its_milliseconds() -> None:
+def test_times_are_in_utc_with_milliseconds() -> None:
+    assert written(created_at=NOON.astimezone(timezone(timedelta(hours=-7)))) == written()
     assert json.loads(written(created_at=NOON.replace(microsecond=0)))["created_at"] == "2026-03-01T12:00:00.000Z"
 
 
@@ -114,9 +106,8 @@ def test_odd_text_does_not_raise(odd: str) -> None:
 @given(some.text(), some.text(), some.text(), some.integers(0, 49))
 def test_any_text_makes_valid_json(subject: str, response: str, sender: str, position: int) -> None:
     data = json.loads(written(subject=subject, smtp_response=response, sender=sender, position=position))["data"]
-    message_id = parse(MESSAGE, data["email_id"])
-    assert message_id == MESSAGE_ID
-    assert parse(RECIPIENT, data["recipient_id"]) == ids.recipient_id(MessageId(UUID(int=MESSAGE_ID.int)), position)
+    assert parse(MESSAGE, data["email_id"]) == MESSAGE_ID
+    assert parse(RECIPIENT, data["recipient_id"]) == ids.recipient_id(MESSAGE_ID, position)
 
 
 # The test event
@@ -135,14 +126,6 @@ def test_a_test_event_is_about_no_message() -> None:
 
 SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 T = 1_772_366_400
-
-
-def test_the_request_constants_are_the_contracts() -> None:
-    assert event.CONTENT_TYPE == "application/json"
-    assert event.USER_AGENT == "Service-Webhook/1.0"
-    assert event.SIGNATURE_HEADER == "Service-Signature"
-    assert event.SECRET_PREFIX == "whsec_"
-    assert event.SIGNATURE_SECONDS_MAX == 5 * 60
 
 
 def received(secret: str, header: str, raw_body: bytes, now: int) -> bool:

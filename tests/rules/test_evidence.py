@@ -68,16 +68,13 @@ def test_a_lane_believes_several_messages_accounts_and_domains(
 
 def test_refusals_far_apart_say_nothing_together() -> None:
     refusals = [(ALICE, 1, SMALL), (BOB, 2, SMALL)]
-
     assert last_extent(SMALL, *refusals, seconds=TOGETHER_SECONDS) is Extent.BRANCH
     assert last_extent(SMALL, *refusals, seconds=TOGETHER_SECONDS - 1) is Extent.LANE
 
 
 def test_a_message_that_has_convinced_says_no_more() -> None:
-    evidence = Evidence(SMALL)
-    branch = Branch(ALICE, SMALL)
+    evidence, branch = Evidence(SMALL), Branch(ALICE, SMALL)
     first, second, third, fourth = (MessageId(UUID(int=number)) for number in range(4))
-
     assert evidence.refused(branch, first, DeliveryFeedback.SLOW, 0.0) is Extent.BRANCH
     assert evidence.refused(branch, second, DeliveryFeedback.SLOW, 1.0) is Extent.LANE_OF_BRANCH
     for again in (first, second, first, third):
@@ -86,22 +83,18 @@ def test_a_message_that_has_convinced_says_no_more() -> None:
 
 
 def test_refusals_of_different_kinds_are_no_evidence_of_each_other() -> None:
-    evidence = Evidence(SMALL)
-    branch = Branch(ALICE, SMALL)
-
+    evidence, branch = Evidence(SMALL), Branch(ALICE, SMALL)
     assert evidence.refused(branch, MessageId(UUID(int=1)), DeliveryFeedback.PUSHED_BACK, 0.0) is Extent.BRANCH
     assert evidence.refused(branch, MessageId(UUID(int=2)), DeliveryFeedback.BLOCKED, 1.0) is Extent.BRANCH
 
 
 def test_an_account_that_has_not_sent_for_a_day_is_not_waited_for() -> None:
-    evidence = Evidence(SMALL)
+    evidence, branch = Evidence(SMALL), Branch(ALICE, SMALL)
     evidence.sent(BOB, 0.0)
-    branch = Branch(ALICE, SMALL)
-
-    assert evidence.refused(branch, MessageId(UUID(int=1)), DeliveryFeedback.SLOW, SENDS_SECONDS) is Extent.BRANCH
-    assert (
-        evidence.refused(branch, MessageId(UUID(int=2)), DeliveryFeedback.SLOW, SENDS_SECONDS) is Extent.LANE_OF_BRANCH
-    )
+    extents = [
+        evidence.refused(branch, MessageId(UUID(int=number)), DeliveryFeedback.SLOW, SENDS_SECONDS) for number in (1, 2)
+    ]
+    assert extents == [Extent.BRANCH, Extent.LANE_OF_BRANCH]
 
 
 def test_what_it_remembers_is_bounded() -> None:

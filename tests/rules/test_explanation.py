@@ -1,5 +1,6 @@
 """Explanations: real replies of large providers and common mail servers, and our own texts."""
 
+import re
 from pathlib import Path
 from typing import Final, get_args
 
@@ -11,6 +12,7 @@ from posthouse.rules.delivery_reason import DeliveryReason as R
 from posthouse.rules.delivery_reason import reason_of
 from posthouse.rules.explanation import (
     Cause,
+    ReplySignalExplanation,
     explain,
     explain_reason,
     explain_reply_signal,
@@ -78,16 +80,13 @@ OWN: Final[list[tuple[AttemptResult, R, Cause | None]]] = [
 @pytest.mark.parametrize(("code", "reason", "text"), REPLIES)
 def test_a_real_reply_has_its_reason(code: int, reason: R, text: str) -> None:
     reply = reply_of(code, text.encode().split(b"\n"))
-
     assert reason_of("bounced" if code >= 500 else "deferred", reply.code, reply.text) is reason
 
 
 @pytest.mark.parametrize(("result", "reason", "cause"), OWN)
 def test_what_we_say_ourselves_has_its_reason(result: AttemptResult, reason: R, cause: Cause | None) -> None:
     verdict = judge(result)
-
     explained = explain(verdict.kind, verdict.code, verdict.text)
-
     assert (explained.reason, explained.cause) == (reason, cause)
 
 
@@ -98,9 +97,7 @@ def test_every_kind_of_result_is_in_the_table() -> None:
 @pytest.mark.parametrize("reason", R)
 def test_every_reason_has_a_headline_and_what_to_do(reason: R) -> None:
     explained = explain_reason(reason)
-
-    assert explained.headline.startswith(("The ", "This "))
-    assert explained.headline.endswith(".")
+    assert re.fullmatch(r"(?:The|This) .*\.", explained.headline)
     assert explained.what_to_do.endswith(".")
 
 
@@ -109,12 +106,8 @@ def test_every_reason_has_a_headline_and_what_to_do(reason: R) -> None:
 @pytest.mark.parametrize("result", ["delivered", "bounced", "deferred", "failed", "postponed"])
 def test_a_reply_is_never_part_of_its_explanation(code: int | None, result: str) -> None:
     hostile = "5.1.1 <script>alert(1)</script> user unknown spam greylisted evil.example"
-
     explained = explain(result, code, hostile)
-
-    for text in (explained.headline, explained.what_to_do):
-        assert "script" not in text
-        assert "evil" not in text
+    assert not re.search("script|evil", explained.headline + explained.what_to_do)
 
 
 def test_an_address_in_a_reply_says_nothing() -> None:
@@ -128,15 +121,13 @@ def test_an_odd_reply_has_a_reason(text: str) -> None:
 
 def test_a_deferral_says_that_it_is_tried_again() -> None:
     explained = explain("deferred", 452, "4.2.2 mailbox full")
-
     assert explained.headline == "The mailbox is full."
     assert explained.what_to_do.startswith("Nothing for now: it is tried again automatically. If that doesn't ")
 
 
 def test_a_deferral_without_end_says_that_it_was_given_up() -> None:
-    explained = explain("failed", 451, "4.7.1 greylisted")
-
-    assert explained.headline.startswith("Given up after repeated tries: the provider asks unknown senders")
+    headline = explain("failed", 451, "4.7.1 greylisted").headline
+    assert headline.startswith("Given up after repeated tries: the provider asks unknown senders")
 
 
 @pytest.mark.parametrize("waiting_for", WaitReason)
@@ -163,37 +154,32 @@ OURS: Final = {
 @pytest.mark.parametrize("kind", ReplySignalKind)
 def test_a_reply_signal_about_this_service_is_explained(kind: ReplySignalKind) -> None:
     checks = frozenset({Check.SPF}) if kind is ReplySignalKind.AUTHENTICATION else frozenset()
-
     assert (explain_reply_signal("google", "no", ReplySignal(kind, checks=checks)) is not None) == (kind in OURS)
+
+
+def of_signal(lane: str, text: str, reply_signal: ReplySignal) -> ReplySignalExplanation:
+    explained = explain_reply_signal(lane, text, reply_signal)
+    assert explained is not None
+    return explained
 
 
 @pytest.mark.parametrize("scope", Scope)
 @pytest.mark.parametrize("kind", [ReplySignalKind.SLOW, ReplySignalKind.BLOCK])
 def test_every_scope_has_words(kind: ReplySignalKind, scope: Scope) -> None:
-    explained = explain_reply_signal("example.org", "no", ReplySignal(kind, frozenset({scope})))
-
-    assert explained is not None
-    assert explained.headline.startswith("The provider ")
-    assert explained.headline.endswith(".")
+    explained = of_signal("example.org", "no", ReplySignal(kind, frozenset({scope})))
+    assert re.fullmatch(r"The provider .*\.", explained.headline)
     assert explained.page is None
 
 
 @pytest.mark.parametrize("check", Check)
 def test_every_check_has_words(check: Check) -> None:
-    explained = explain_reply_signal(
-        "google", "no", ReplySignal(ReplySignalKind.AUTHENTICATION, checks=frozenset({check}))
-    )
-
-    assert explained is not None
+    explained = of_signal("google", "no", ReplySignal(ReplySignalKind.AUTHENTICATION, checks=frozenset({check})))
     assert explained.what_to_do.endswith(".")
     assert explained.page == "https://support.google.com/a/answer/81126"
 
 
 def test_several_scopes_are_named_together() -> None:
-    explained = explain_reply_signal("google", "4.7.28", reply_signal_named("slow:address+domain"))
-
-    assert explained is not None
-    assert explained.headline == (
+    assert of_signal("google", "4.7.28", reply_signal_named("slow:address+domain")).headline == (
         "The provider wants a lower rate of mail from this service's IP address and from the sender's domain."
     )
 
@@ -211,7 +197,4 @@ def test_several_scopes_are_named_together() -> None:
     ],
 )
 def test_a_block_has_the_page_of_who_can_lift_it(lane: str, text: str, page: str | None) -> None:
-    explained = explain_reply_signal(lane, text, reply_signal_named("block:address"))
-
-    assert explained is not None
-    assert explained.page == page
+    assert of_signal(lane, text, reply_signal_named("block:address")).page == page

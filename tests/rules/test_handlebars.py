@@ -169,21 +169,11 @@ def test_numbers_are_written_as_javascript_writes_them(value: float, spelled: st
 
 _PIECES = (
     *(
-        "{{",
-        "{{{",
-        "{{#if a}}",
-        "{{#each a}}",
-        "{{~a~}}",
-        "{{!--",
-        "{{!",
-        "}}",
-        " \n",
-        "\r",
-        "{{else}}",
+        "{{", "{{{", "{{#if a}}", "{{#each a}}", "{{~a~}}", "{{!--", "{{!", "}}", " \n", "\r", "{{else}}",
         "{{else if a}}",
     ),
     *("{{a.b}}", "../", "\u2028", "\\{{a}}", "{{/each}}", "{{@index}}", "{{\n\n}}"),
-)
+)  # fmt: skip
 _REACHED = ("__proto__", "constructor", "constructor.prototype", "a.__proto__.a", "toString", "a.length.length")
 _LISTS: tuple[list[VariableTree], ...] = (
     [1] * 12_000,

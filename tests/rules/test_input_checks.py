@@ -1,11 +1,12 @@
 """What an operator may write about accounts, domains, credentials and users."""
 
+from collections.abc import Callable
 from ipaddress import ip_network
 
 import pytest
 
 from posthouse.rules import input_checks
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Refusal
 
 
 @pytest.mark.parametrize(
@@ -19,15 +20,8 @@ def test_a_name_is_stripped(given: str, expected: str) -> None:
     "given", ["", "   ", "x" * 201, "a\nb", "a\x00b", "a\u2028b", "a\ud800", "Acme\u202emoc", "a\u2066b"]
 )
 def test_a_name_that_would_break_or_turn_a_line_is_refused(given: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="invalid_request: "):
         input_checks.name("A name", given)
-    assert caught.value.code is Code.INVALID_REQUEST
-
-
-@pytest.mark.parametrize("given", ["", "x" * 501, "a\rb"])
-def test_a_reason_is_required(given: str) -> None:
-    with pytest.raises(Refusal, match="`reason` has"):
-        input_checks.reason(given)
 
 
 @pytest.mark.parametrize(
@@ -40,9 +34,8 @@ def test_a_domain_is_stored_in_a_labels(given: str, expected: str) -> None:
 
 @pytest.mark.parametrize("given", ["", "localhost", "a..example", "user@example.com", "exa mple.com", "-a.example"])
 def test_an_invalid_domain_is_refused(given: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match="invalid_request: "):
         input_checks.domain_name(given)
-    assert caught.value.code is Code.INVALID_REQUEST
 
 
 def test_networks_and_single_addresses_are_accepted() -> None:
@@ -67,17 +60,21 @@ def test_a_mistaken_network_is_explained(given: list[str], said: str) -> None:
     assert said in caught.value.text
 
 
-def test_a_users_address_is_stored_in_lower_case() -> None:
+def test_a_users_address_is_bare_and_stored_in_lower_case() -> None:
     assert input_checks.user_address("Ada@Example.com") == "ada@example.com"
 
 
-@pytest.mark.parametrize("given", ["ada", "Ada <ada@example.com>", "ada@localhost", ""])
-def test_a_users_address_is_a_bare_address(given: str) -> None:
-    with pytest.raises(Refusal):
-        input_checks.user_address(given)
-
-
-@pytest.mark.parametrize("length", [0, 11, 257])
-def test_a_password_has_a_sensible_length(length: int) -> None:
-    with pytest.raises(Refusal, match="12 to 256"):
-        input_checks.check_password("x" * length)
+@pytest.mark.parametrize(
+    ("check", "refused", "said"),
+    [
+        (input_checks.user_address, ["ada", "Ada <ada@example.com>", "ada@localhost", ""], "invalid_request"),
+        (input_checks.reason, ["", "x" * 501, "a\rb"], "`reason` has"),
+        (input_checks.check_password, ["x" * length for length in (0, 11, 257)], "12 to 256"),
+    ],
+)
+def test_what_is_too_short_too_long_or_in_another_form_is_refused(
+    check: Callable[[str], object], refused: list[str], said: str
+) -> None:
+    for given in refused:
+        with pytest.raises(Refusal, match=said):
+            check(given)

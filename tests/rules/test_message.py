@@ -1,5 +1,6 @@
 """How the recipients' results make the message's."""
 
+import re
 from collections import Counter
 from datetime import UTC, datetime, timedelta
 
@@ -13,14 +14,13 @@ from posthouse.rules.message import (
     Fingerprint,
     MessageStatus,
     RecipientStatus,
-    Source,
     billing_of,
     check_metadata,
     message_state,
     read_metadata,
     stored_metadata,
 )
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Refusal
 
 OPEN = {RecipientStatus.QUEUED, RecipientStatus.DEFERRED}
 # The credit of these is returned.
@@ -73,12 +73,6 @@ def test_only_a_bounce_returns_the_credit(status: RecipientStatus, billing: Bill
     # Only what failed can be released without having bounced.
     may_be_released = BillingStatus.RELEASED if status is RecipientStatus.FAILED else billing
     assert billing_of(status, is_released=True) is may_be_released
-
-
-def test_the_status_values_are_the_contracts() -> None:
-    assert list(MessageStatus) == ["queued", "delivered", "partial", "failed"]
-    assert list(BillingStatus) == ["reserved", "settled", "released"]
-    assert list(Source) == ["smtp", "api", "test"]
 
 
 # Fingerprints of bodies
@@ -141,10 +135,8 @@ def test_nothing_is_stored_of_none() -> None:
     ],
 )
 def test_other_pairs_are_refused_and_named(given: dict[str, str], named: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match=f"^invalid_request: .*{re.escape(named)}"):
         check_metadata(given)
-    assert caught.value.code is Code.INVALID_REQUEST
-    assert named in caught.value.text
 
 
 # The time to send

@@ -33,19 +33,37 @@ def warmup(share: float) -> NearestLimit:
     return NearestLimit(LimitKind.WARMUP, share)
 
 
-def test_a_warm_up_is_as_near_as_its_share_that_is_used_today() -> None:
-    assert nearest_limit(WARMING, 0, NOON) == warmup(0.75)
-    assert nearest_limit(replace(WARMING, warmup_started_on=TODAY - timedelta(days=1)), 0, NOON) == warmup(0.5)
+DAY = timedelta(days=1)
+OF_YESTERDAY = replace(WARMING, warmup_started_on=TODAY - DAY, warmup_day=TODAY - DAY)
+# Half of the warm-up is used.
+HALF = replace(WARMING, warmup_used=100)
 
 
-def test_a_warm_up_beyond_a_limit_that_was_lowered_is_at_its_limit() -> None:
-    assert nearest_limit(replace(WARMING, warmup_limits=(100,)), 0, NOON) == warmup(1)
-
-
-def test_the_warm_up_of_yesterday_counts_no_more_and_mail_for_today_does() -> None:
-    yesterday = replace(WARMING, warmup_started_on=TODAY - timedelta(days=1), warmup_day=TODAY - timedelta(days=1))
-    assert nearest_limit(yesterday, 0, NOON) is None
-    assert nearest_limit(replace(yesterday, warmup_ahead={TODAY: 75}), 0, NOON) == warmup(0.25)
+@pytest.mark.parametrize(
+    ("account", "per_day", "found"),
+    [
+        # A warm-up is as near as its share that is used today, also beyond a limit that was lowered.
+        (WARMING, 0, warmup(0.75)),
+        (replace(WARMING, warmup_started_on=TODAY - DAY), 0, warmup(0.5)),
+        (replace(WARMING, warmup_limits=(100,)), 0, warmup(1)),
+        # That of yesterday counts no more, and mail for today does.
+        (OF_YESTERDAY, 0, None),
+        (replace(OF_YESTERDAY, warmup_ahead={TODAY: 75}), 0, warmup(0.25)),
+        (replace(WARMING, warmup_started_on=TODAY - 2 * DAY), 0, None),
+        # Credits that last for a week are far, and so are those of an account that sends nothing.
+        (replace(EXEMPT, available=700), 100, None),
+        (replace(EXEMPT, available=0), 0, None),
+        # The nearer one is shown, and of two as near the credits.
+        (replace(HALF, available=400), 100, warmup(0.5)),
+        (replace(HALF, available=300), 100, NearestLimit(LimitKind.CREDITS, 1 - 3 / 7, 3)),
+        (replace(WARMING, available=0, warmup_used=200), 100, NearestLimit(LimitKind.CREDITS, 1, 0)),
+        (replace(WARMING, suspended=True, available=0), 100, None),
+    ],
+)
+def test_the_nearer_of_warm_up_and_credits_is_shown_if_it_is_near(
+    account: Account, per_day: float, found: NearestLimit | None
+) -> None:
+    assert nearest_limit(account, per_day, NOON) == found
 
 
 @pytest.mark.parametrize(
@@ -62,26 +80,6 @@ def test_credits_are_as_near_as_the_days_of_a_week_that_they_do_not_last(
 
 def test_credits_are_near_when_the_alert_about_them_is_raised_by_default() -> None:
     assert SCALES[AlertKind.DAYS_LEFT].default == CREDIT_DAYS_FAR
-
-
-def test_an_account_that_is_far_from_both_or_sends_nothing_has_no_limit() -> None:
-    assert nearest_limit(replace(EXEMPT, available=700), 100, NOON) is None
-    assert nearest_limit(replace(EXEMPT, available=0), 0, NOON) is None
-    over = replace(WARMING, warmup_started_on=TODAY - timedelta(days=2))
-    assert nearest_limit(over, 0, NOON) is None
-
-
-def test_the_nearer_one_is_shown_and_of_two_as_near_the_credits() -> None:
-    # Half of the warm-up is used.
-    half = replace(WARMING, warmup_used=100)
-    assert nearest_limit(replace(half, available=400), 100, NOON) == warmup(0.5)
-    assert nearest_limit(replace(half, available=300), 100, NOON) == NearestLimit(LimitKind.CREDITS, 1 - 3 / 7, 3)
-    both = nearest_limit(replace(WARMING, available=0, warmup_used=200), 100, NOON)
-    assert both == NearestLimit(LimitKind.CREDITS, 1, 0)
-
-
-def test_a_suspended_account_has_no_limit() -> None:
-    assert nearest_limit(replace(WARMING, suspended=True, available=0), 100, NOON) is None
 
 
 @given(

@@ -142,10 +142,7 @@ def test_the_day_of_the_first_message_is_day_one(today: date, number: int) -> No
 @pytest.mark.parametrize(("day", "limit"), [(1, 200), (2, 300), (13, 25_000), (14, 50_000), (15, None), (400, None)])
 def test_the_warm_up_grows_for_fourteen_days_and_is_then_off(day: int, limit: int | None) -> None:
     assert warmup_limit(day, limits.WARMUP_RECIPIENTS_BY_DAY) == limit
-
-
-def test_an_empty_list_of_days_is_no_warm_up() -> None:
-    assert warmup_limit(1, ()) is None
+    assert warmup_limit(day, ()) is None
 
 
 @pytest.mark.parametrize(

@@ -13,7 +13,6 @@ from posthouse.rules.outcome import Stage
 from posthouse.rules.reply_signal import (
     WAIT_SECONDS_MAX,
     Check,
-    ReplySignal,
     ReplySignalKind,
     Scope,
     reply_signal_named,
@@ -45,14 +44,12 @@ def test_a_real_reply_has_its_reply_signal(
     lane: str, stage: Stage, name: str, wait_seconds: int | None, reply: Reply
 ) -> None:
     reply_signal = reply_signal_of(lane, stage, reply)
-
     assert (reply_signal.name if reply_signal else "-") == name
     assert (reply_signal.wait_seconds if reply_signal else None) == wait_seconds
 
 
 def test_every_kind_scope_and_check_occurs_in_the_table() -> None:
     reply_signals = [reply_signal_named(name) for _, _, name, _, _ in REPLIES if name != "-"]
-
     assert {reply_signal.kind for reply_signal in reply_signals} == set(ReplySignalKind)
     assert {scope for reply_signal in reply_signals for scope in reply_signal.scopes} == set(Scope)
     assert {check for reply_signal in reply_signals for check in reply_signal.checks} == set(Check)
@@ -67,21 +64,24 @@ def test_a_reply_signal_is_found_by_its_name(name: str) -> None:
     assert reply_signal_named(name).name == name
 
 
-def test_only_a_refusal_has_a_reply_signal() -> None:
-    for code in (250, 251, 354, 220):
-        assert reply_signal_of("google", Stage.DOT, reply(code, "2.0.0 too many connections, greylisted")) is None
-
-
-def test_a_providers_words_mean_nothing_from_others() -> None:
-    assert reply_signal_of("example.org", Stage.MAIL, reply(421, "RP-003")) == reply_signal_named("theirs")
-    assert reply_signal_of("microsoft", Stage.MAIL, reply(421, "RP-003")) == reply_signal_named("connections")
-    assert reply_signal_of("example.org", Stage.MAIL, reply(451, "4.9.9 OFR_999")) is None
-
-
-def test_the_scope_of_a_4_7_28_counts_only_from_google() -> None:
-    from_elsewhere = reply_signal_of("example.org", Stage.DOT, reply(421, "4.7.28 from your DKIM domain"))
-
-    assert from_elsewhere == ReplySignal(ReplySignalKind.SLOW, frozenset({Scope.ADDRESS, Scope.DOMAIN}))
+@pytest.mark.parametrize(
+    ("lane", "stage", "code", "text", "name"),
+    [
+        # A provider's words mean nothing from others.
+        ("example.org", Stage.MAIL, 421, "RP-003", "theirs"),
+        ("microsoft", Stage.MAIL, 421, "RP-003", "connections"),
+        ("example.org", Stage.MAIL, 451, "4.9.9 OFR_999", None),
+        ("example.org", Stage.DOT, 421, "4.7.28 from your DKIM domain", "slow:address+domain"),
+        # What is refused for good has no wait.
+        ("example.org", Stage.RCPT, 550, "blocklisted, try again in 5 minutes", "block:address"),
+        # Only a refusal has a reply signal.
+        *[("google", Stage.DOT, code, "2.0.0 too many connections, greylisted", None) for code in (250, 251, 354, 220)],
+    ],
+)
+def test_what_a_reply_means_depends_on_who_says_it_and_when(
+    lane: str, stage: Stage, code: int, text: str, name: str | None
+) -> None:
+    assert reply_signal_of(lane, stage, reply(code, text)) == (None if name is None else reply_signal_named(name))
 
 
 def test_an_unclear_refusal_has_no_reply_signal() -> None:
@@ -116,15 +116,8 @@ def test_an_unclear_refusal_has_no_reply_signal() -> None:
 )
 def test_a_named_time_is_the_wait(text: str, seconds: int | None) -> None:
     reply_signal = reply_signal_of("example.org", Stage.RCPT, reply(450, f"4.7.1 slow down. {text}"))
-
     assert reply_signal is not None
     assert reply_signal.wait_seconds == seconds
-
-
-def test_what_is_refused_for_good_has_no_wait() -> None:
-    assert reply_signal_of(
-        "example.org", Stage.RCPT, reply(550, "blocklisted, try again in 5 minutes")
-    ) == reply_signal_named("block:address")
 
 
 @given(
@@ -136,7 +129,6 @@ def test_what_is_refused_for_good_has_no_wait() -> None:
 @example("google", Stage.GREETING, 421, "")
 def test_any_reply_is_read(lane: str, stage: Stage, code: int, text: str) -> None:
     reply_signal = reply_signal_of(lane, stage, reply(code, text))
-
     if reply_signal is not None:
         assert reply_signal_named(reply_signal.name).kind is reply_signal.kind
         assert reply_signal.wait_seconds is None or 0 <= reply_signal.wait_seconds <= WAIT_SECONDS_MAX
@@ -145,5 +137,4 @@ def test_any_reply_is_read(lane: str, stage: Stage, code: int, text: str) -> Non
 @pytest.mark.parametrize("piece", ["again in ", "network ", "1 ", "block", "recipient has exceeded ", "1:", "again 1"])
 def test_a_hostile_reply_is_read_in_bounded_time(piece: str) -> None:
     hostile = Reply(450, "4.7.1", f"4.7.1 {piece * TEXT_CHARACTERS_MAX}"[:TEXT_CHARACTERS_MAX])
-
     assert processor_seconds(lambda: reply_signal_of("google", Stage.RCPT, hostile)) < 0.05

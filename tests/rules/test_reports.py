@@ -47,35 +47,29 @@ def shown(found: list[ReportNote]) -> list[tuple[int | None, bool]]:
 def test_only_a_permanently_unknown_address_is_suppressed(
     status: str | None, is_permanent: bool, suppresses: bool
 ) -> None:
+    failure = bounced(failed(status=status, is_permanent=is_permanent))
     for position in (0, None):
-        found = report_notes(
-            bounced(failed(status=status, is_permanent=is_permanent)), position, TWO, taken_by_peer=TWO
-        )
-        assert shown(found) == [(0, suppresses)]
+        assert shown(report_notes(failure, position, TWO, taken_by_peer=TWO)) == [(0, suppresses)]
 
 
-def test_the_tokens_position_overrides_the_named_address() -> None:
-    assert shown(report_notes(bounced(failed("forwarded@elsewhere.example")), 1, TWO)) == [(1, True)]
-    assert shown(report_notes(bounced(failed(None)), 1, TWO)) == [(1, True)]
-
-
-def test_of_several_failures_the_recipients_own_counts() -> None:
-    found = report_notes(bounced(failed("x@example.net", "5.2.2"), failed("bob@example.org")), 1, TWO)
-    assert shown(found) == [(1, True)]
-
-
-def test_a_forwarding_address_is_not_unknown() -> None:
-    found = report_notes(bounced(failed("x@example.net"), failed("y@example.net")), 1, TWO)
-    assert shown(found) == [(1, False)]
+@pytest.mark.parametrize(
+    ("failures", "suppresses"),
+    [
+        # The token's position overrides the named address.
+        ([failed("forwarded@elsewhere.example")], True),
+        ([failed(None)], True),
+        # Of several failures the recipient's own counts, and a forwarding address is not unknown.
+        ([failed("x@example.net", "5.2.2"), failed("bob@example.org")], True),
+        ([failed("x@example.net"), failed("y@example.net")], False),
+    ],
+)
+def test_a_recipients_own_token_says_whose_bounce_it_is(failures: list[FailedRecipient], suppresses: bool) -> None:
+    assert shown(report_notes(bounced(*failures), 1, TWO)) == [(1, suppresses)]
 
 
 def test_without_a_position_the_address_is_matched_in_any_case() -> None:
-    found = report_notes(
-        bounced(failed("bob@example.org"), failed("ada@example.org"), failed("eve@example.org")),
-        None,
-        TWO,
-        taken_by_peer=TWO,
-    )
+    failures = bounced(*[failed(f"{name}@example.org") for name in ("bob", "ada", "eve")])
+    found = report_notes(failures, None, TWO, taken_by_peer=TWO)
     assert shown(found) == [(1, True), (0, True), (None, False)]
     assert found[-1].detail == "eve@example.org"
 

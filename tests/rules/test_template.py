@@ -1,6 +1,7 @@
 """Templates: plain substitution, escaped where it must be, bounded always."""
 
 import json
+import re
 from html import escape
 
 import pytest
@@ -38,22 +39,16 @@ def refused(template: Template, variables: dict[str, VariableValue], bytes_max: 
 
 def test_each_part_gets_its_values() -> None:
     template = Template("Hello {{ name }}", "Dear {{name}},\n{{ order.id }}", "<b>{{\tname }}</b>")
-    assert render(template, {"name": "Ada", "order.id": 7}, bytes_max=OUTPUT_BYTES_MAX) == RenderedTemplate(
-        "Hello Ada", "Dear Ada,\n7", "<b>Ada</b>"
-    )
-
-
-def test_a_missing_part_stays_missing() -> None:
+    rendered = render(template, {"name": "Ada", "order.id": 7}, bytes_max=OUTPUT_BYTES_MAX)
+    assert rendered == RenderedTemplate("Hello Ada", "Dear Ada,\n7", "<b>Ada</b>")
     assert render(Template(None, "x", None), {}, bytes_max=OUTPUT_BYTES_MAX) == RenderedTemplate(None, "x", None)
 
 
 @pytest.mark.rule("TMPL-11")
 def test_values_are_escaped_in_html_and_nowhere_else() -> None:
-    template = Template("{{ x }}", "{{ x }}", '<a title="{{ x }}">')
-    value = "<&>\"'"
-    assert render(template, {"x": value}, bytes_max=OUTPUT_BYTES_MAX) == RenderedTemplate(
-        value, value, '<a title="&lt;&amp;&gt;&quot;&#x27;">'
-    )
+    template, value = Template("{{ x }}", "{{ x }}", '<a title="{{ x }}">'), "<&>\"'"
+    rendered = render(template, {"x": value}, bytes_max=OUTPUT_BYTES_MAX)
+    assert rendered == RenderedTemplate(value, value, '<a title="&lt;&amp;&gt;&quot;&#x27;">')
 
 
 @pytest.mark.rule("TMPL-18")
@@ -168,16 +163,11 @@ def test_an_output_of_terabytes_is_refused_before_rendering() -> None:
 @pytest.mark.parametrize(
     "source",
     [
-        "{{" * 500_000,
-        "{{ " * 300_000,
-        "{{" + " " * 1_000_000,
-        "{{ a" + " " * 1_000_000,
-        "{{ " + "a" * 1_000_000,
-        "{{ a }" * 150_000,
-        "}}" * 500_000 + "{{",
+        "{{" * 500_000, "{{ " * 300_000, "{{" + " " * 1_000_000, "{{ a" + " " * 1_000_000, "{{ " + "a" * 1_000_000,
+        "{{ a }" * 150_000, "}}" * 500_000 + "{{",
     ],
     ids=lambda source: source[:9],
-)
+)  # fmt: skip
 def test_a_hostile_template_is_refused_in_linear_time(source: str) -> None:
     def checked() -> None:
         with pytest.raises(Refusal):
@@ -192,22 +182,15 @@ def test_a_hostile_template_is_refused_in_linear_time(source: str) -> None:
     [
         ("{{ name", "line 1, character 1", "never closed"),
         ("ok {{ name }} but\n\n {{ later", "line 3, character 2", "never closed"),
-        ("{{}}", "line 1, character 1", "not a placeholder"),
-        ("{{ }}", "line 1, character 1", "not a placeholder"),
-        ("a\n{{#if x}}b{{/if}}", "line 2, character 1", "not a placeholder"),
-        ("{{ two words }}", "line 1, character 1", "not a placeholder"),
-        ("{{ name | upper }}", "line 1, character 1", "not a placeholder"),
-        ("{{ 1name }}", "line 1, character 1", "not a placeholder"),
-        ("{{ .name }}", "line 1, character 1", "not a placeholder"),
-        ("{{ na-me }}", "line 1, character 1", "not a placeholder"),
-        ("{{ näme }}", "line 1, character 1", "not a placeholder"),
-        ("{{ ｎame }}", "line 1, character 1", "not a placeholder"),
-        ("{{\nname }}", "line 1, character 1", "not a placeholder"),
-        ("{{\u00a0name }}", "line 1, character 1", "not a placeholder"),
-        ("{{{ name }}}", "line 1, character 1", "not a placeholder"),
         ("{{ name } }", "line 1, character 1", "never closed"),
-        ("{{ outer {{ inner }} }}", "line 1, character 1", "not a placeholder"),
-        ("{{ " + "n" * 65 + " }}", "line 1, character 1", "not a placeholder"),
+        ("a\n{{#if x}}b{{/if}}", "line 2, character 1", "not a placeholder"),
+        *[
+            (f"{{{{{inside}}}}}", "line 1, character 1", "not a placeholder")
+            for inside in (
+                *("", " ", " two words ", " name | upper ", " 1name ", " .name ", " na-me ", " näme ", " ｎame "),
+                *("\nname ", "\u00a0name ", "{ name }", " outer {{ inner }} ", " " + "n" * 65 + " "),
+            )
+        ],
     ],
 )
 def test_a_malformed_placeholder_is_refused_with_its_position(source: str, place: str, reason: str) -> None:
@@ -236,11 +219,8 @@ def test_placeholders_are_found_and_other_braces_are_text(source: str, names: tu
     template = Template(None, source, None)
     check(template)
     assert placeholders(template) == names
-
-
-def test_placeholders_are_listed_by_first_appearance() -> None:
-    template = Template("{{ c }}{{ a }}", "{{ b }}{{ a }}", "{{ d }}{{ c }}")
-    assert placeholders(template) == ("c", "a", "b", "d")
+    # In the order in which they appear first.
+    assert placeholders(Template("{{ z }}{{ y }}", source, source)) == ("z", "y", *names)
 
 
 @pytest.mark.parametrize(
@@ -258,24 +238,17 @@ def test_placeholders_are_listed_by_first_appearance() -> None:
     ids=lambda case: case if isinstance(case, str) else "",
 )
 def test_a_template_that_could_never_be_used_is_refused(template: Template, says: str) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match=f"^invalid_request: .*{re.escape(says)}"):
         check(template)
-    assert caught.value.code is Code.INVALID_REQUEST
-    assert says in caught.value.text
-
-
-@pytest.mark.rule("TMPL-02")
-@pytest.mark.parametrize("alias", ["a", "0", "welcome", "order_paid-2", "a" * 64])
-def test_an_alias_is_accepted(alias: str) -> None:
-    check_alias(alias)
 
 
 @pytest.mark.rule("TMPL-02")
 @pytest.mark.parametrize("alias", ["", "-a", "_a", "Welcome", "a b", "a.b", "é", "a" * 65, "a\n", "../a"])
-def test_any_other_alias_is_refused(alias: str) -> None:
-    with pytest.raises(Refusal) as caught:
+def test_an_alias_is_accepted_and_anything_else_is_refused(alias: str) -> None:
+    for accepted in ("a", "0", "welcome", "order_paid-2", "a" * 64):
+        check_alias(accepted)
+    with pytest.raises(Refusal, match="invalid_request: "):
         check_alias(alias)
-    assert caught.value.code is Code.INVALID_REQUEST
 
 
 names = some.from_regex(r"[A-Za-z_][A-Za-z0-9_.]{0,5}", fullmatch=True)

@@ -26,24 +26,13 @@ def test_a_caller_s_trace_is_read(given: str, is_sampled: bool) -> None:
 @pytest.mark.parametrize(
     "given",
     [
-        "",
-        "00",
-        f"00-{TRACE}-{SPAN}",
-        f"00-{TRACE}-{SPAN}-1",
-        f"00-{TRACE}-{SPAN}-01-more",
-        f"00-{TRACE}-{SPAN}-01 ",
-        f"00-{TRACE}-{SPAN}-01\n",
-        f"ff-{TRACE}-{SPAN}-01",
-        f"00-{TRACE.upper()}-{SPAN}-01",
-        f"00-{'0' * 32}-{SPAN}-01",
-        f"00-{TRACE}-{'0' * 16}-01",
-        f"00-{TRACE[:-1]}-{SPAN}-01",
-        f"00-{TRACE[:-1]}g-{SPAN}-01",
-        f"cc-{TRACE}-{SPAN}-01x",
-        f"cc-{TRACE}-{SPAN}-01-{'x' * 1_000}",
+        "", "00", f"00-{TRACE}-{SPAN}", f"00-{TRACE}-{SPAN}-1", f"00-{TRACE}-{SPAN}-01-more", f"00-{TRACE}-{SPAN}-01 ",
+        f"00-{TRACE}-{SPAN}-01\n", f"ff-{TRACE}-{SPAN}-01", f"00-{TRACE.upper()}-{SPAN}-01",
+        f"00-{'0' * 32}-{SPAN}-01", f"00-{TRACE}-{'0' * 16}-01", f"00-{TRACE[:-1]}-{SPAN}-01",
+        f"00-{TRACE[:-1]}g-{SPAN}-01", f"cc-{TRACE}-{SPAN}-01x", f"cc-{TRACE}-{SPAN}-01-{'x' * 1_000}",
         f"cc-{TRACE}-{SPAN}-01-\xff",
     ],
-)
+)  # fmt: skip
 def test_what_is_no_traceparent_counts_as_none(given: str) -> None:
     assert parse_traceparent(given.encode("latin-1")) is None
 
@@ -55,6 +44,5 @@ def test_what_is_passed_on_is_read_again() -> None:
     assert from_stored(context.stored) == context
 
 
-@pytest.mark.parametrize("stored", [b"", b"x" * 23, b"x" * 25])
-def test_what_another_version_stored_is_no_trace(stored: bytes) -> None:
-    assert from_stored(stored) is None
+def test_what_another_version_stored_is_no_trace() -> None:
+    assert [from_stored(stored) for stored in (b"", b"x" * 23, b"x" * 25)] == [None] * 3

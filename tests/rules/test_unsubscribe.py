@@ -1,5 +1,6 @@
 """One-click unsubscribe: which mail offers it, and a token that can't be read or forged."""
 
+import re
 from uuid import UUID, uuid4
 
 import pytest
@@ -71,10 +72,8 @@ def test_the_option_of_a_message(tags: list[str], header: str | None, has_own: b
 def test_an_impossible_option_is_refused_with_advice(
     tags: list[str], header: str | None, said: str, has_own: bool
 ) -> None:
-    with pytest.raises(Refusal) as caught:
+    with pytest.raises(Refusal, match=f"^invalid_request: .*{re.escape(said)}"):
         unsubscribe_option(tags, header, has_own=has_own)
-    assert caught.value.code is Code.INVALID_REQUEST
-    assert said in caught.value.text
 
 
 @pytest.mark.rule("UNSUB-03")
@@ -83,9 +82,8 @@ def test_without_a_public_url_the_refusal_names_the_operator() -> None:
     assert "public_url" in not_offered().text
 
 
-def test_a_token_contains_account_list_and_address() -> None:
-    assert read(token(ADA, KEY), KEY) == ADA
-    assert token(ADA, KEY) == token(ADA._replace(email="Ada@Example.ORG"), KEY), "an address has one token"
+def test_an_address_has_one_token() -> None:
+    assert token(ADA, KEY) == token(ADA._replace(email="Ada@Example.ORG"), KEY)
 
 
 def test_the_longest_token_fits_a_line() -> None:
@@ -116,18 +114,12 @@ def test_a_token_reveals_nothing_without_the_key() -> None:
 
 def test_an_altered_token_is_refused() -> None:
     good = token(ADA, KEY)
-    for place, digit in enumerate(good):
-        for other in ALPHABET:
-            # In the last place too, where some of the digit's bits say nothing.
-            if other != digit:
-                assert read(good[:place] + other + good[place + 1 :], KEY) is None
-    for end in range(len(good)):
-        assert read(good[:end], KEY) is None
-        assert read(good[end + 1 :], KEY) is None
+    # In the last place too, where some of the digit's bits say nothing.
+    altered = {good[:place] + other + good[place + 1 :] for place in range(len(good)) for other in ALPHABET} - {good}
+    altered |= {part for end in range(len(good)) for part in (good[:end], good[end + 1 :])}
     for odd in ("=", "A", "AA", "\n", " ", ".", "é"):
-        assert read(good + odd, KEY) is None
-        assert read(odd + good, KEY) is None
-        assert read(good[:9] + odd + good[9:], KEY) is None
+        altered |= {good + odd, odd + good, good[:9] + odd + good[9:]}
+    assert [text for text in altered if read(text, KEY) is not None] == []
 
 
 @bad_input("Unsubscribe links and forms", 500)

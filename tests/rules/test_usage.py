@@ -52,22 +52,6 @@ def test_a_time_over_all_bounds_counts_as_the_last_bound() -> None:
 
 
 @pytest.mark.parametrize(
-    ("mx_host", "provider"),
-    [
-        ("gmail-smtp-in.l.google.com", "google"),
-        ("ASPMX.L.GOOGLE.COM.", "google"),
-        ("example-com.mail.protection.outlook.com", "microsoft"),
-        ("mx01.mail.icloud.com", "apple"),
-        ("mta5.am0.yahoodns.net", "yahoo"),
-        ("mx.example.org", "other"),
-        ("", "other"),
-    ],
-)
-def test_a_provider_is_known_by_its_mail_servers(mx_host: str, provider: str) -> None:
-    assert usage.provider_of(mx_host) == provider
-
-
-@pytest.mark.parametrize(
     ("low", "bound", "high"),
     [
         (NOON, NOON, NOON),

@@ -27,23 +27,10 @@ def checked(url: str, ports: tuple[int, ...] = ()) -> WebhookTarget:
 
 
 def urls_with_userinfo() -> Iterator[str]:
-    for info in (
-        "a",
-        "a:b",
-        "a:",
-        ":b",
-        ":",
-        "",
-        "example.com",
-        "example.com:443",
-        "a%40b",
-        "a@b",
-        "https:",
-        "1.1.1.1",
-    ):
-        for host in ("example.com", "127.0.0.1", "[::1]"):
-            yield f"https://{info}@{host}/"
-            yield f"https://{info}@{host}"
+    infos = ("a", "a:b", "a:", ":b", ":", "", "example.com", "example.com:443", "a%40b", "a@b", "https:", "1.1.1.1")
+    for info, host in itertools.product(infos, ("example.com", "127.0.0.1", "[::1]")):
+        yield f"https://{info}@{host}/"
+        yield f"https://{info}@{host}"
     yield "https://example.com\\@127.0.0.1/"
     yield "https://example.com%40127.0.0.1/"
 
@@ -57,20 +44,11 @@ def numbers_of(address: str) -> Iterator[str]:
     yield from (f"0{a:o}.0{b:o}.0{c:o}.0{d:o}", f"0x{a:x}.0x{b:x}.0x{c:x}.0x{d:x}", f"{a}.{b}.{c}.0x{d:x}")
     yield from (f"{a:03d}.{b:03d}.{c:03d}.{d:03d}", f"00{a}.{b}.{c}.{d}", f"{a}.{b}.{c}.0{d}", f"{a}.{b}.{c}.{d}.")
     yield from (
-        f"{a}.{b}.{c}.{d}.{d}",
-        f"{a}.{b}.{c}",
-        f"{a}..{b}.{c}.{d}",
-        f"{a + 256}.{b}.{c}.{d}",
-        f"x.{a}",
-        f"x.0x{d:x}",
-    )
+        f"{a}.{b}.{c}.{d}.{d}", f"{a}.{b}.{c}", f"{a}..{b}.{c}.{d}", f"{a + 256}.{b}.{c}.{d}", f"x.{a}", f"x.0x{d:x}",
+    )  # fmt: skip
     yield from (
-        f"{a}.{b}.{c}.{d}%00",
-        f"{a}%2e{b}%2e{c}%2e{d}",
-        f"+{a}.{b}.{c}.{d}",
-        f"{a}.{b}.{c}.-{d}",
-        f"{whole}.0x",
-    )
+        f"{a}.{b}.{c}.{d}%00", f"{a}%2e{b}%2e{c}%2e{d}", f"+{a}.{b}.{c}.{d}", f"{a}.{b}.{c}.-{d}", f"{whole}.0x",
+    )  # fmt: skip
 
 
 def urls_with_numbers() -> Iterator[str]:
@@ -213,27 +191,7 @@ def urls_with_other_schemes() -> Iterator[str]:
 def urls_with_odd_rests() -> Iterator[str]:
     for rest in ("#", "/#", "/#a", "?a#b", "#@example.com/", "/a#/b"):
         yield f"https://example.com{rest}"
-    for rest in (
-        "%",
-        "%4",
-        "%zz",
-        "%4g",
-        "%u0041",
-        "a%",
-        '"',
-        "<",
-        ">",
-        "^",
-        "`",
-        "{",
-        "}",
-        "|",
-        "\\",
-        "ü",
-        "💌",
-        "[",
-        "]",
-    ):
+    for rest in ("%", "%4", "%zz", "%4g", "%u0041", "a%", *'"<>^`{}|\\ü💌[]'):
         yield f"https://example.com/{rest}"
         if rest not in "[]":
             yield f"https://example.com/?{rest}"
@@ -244,45 +202,28 @@ def urls_with_odd_rests() -> Iterator[str]:
 
 
 CORPUS = sorted(
-    set(
-        itertools.chain(
-            urls_with_userinfo(),
-            urls_with_numbers(),
-            urls_with_other_digits(),
-            urls_with_ipv6(),
-            urls_with_private_names(),
-            urls_with_broken_names(),
-            urls_with_control_characters(),
-            urls_with_odd_ports(),
-            urls_with_other_schemes(),
-            urls_with_odd_rests(),
-        )
-    )
-)
+    {
+        *urls_with_userinfo(), *urls_with_numbers(), *urls_with_other_digits(), *urls_with_ipv6(),
+        *urls_with_private_names(), *urls_with_broken_names(), *urls_with_control_characters(),
+        *urls_with_odd_ports(), *urls_with_other_schemes(), *urls_with_odd_rests(),
+    }
+)  # fmt: skip
 
 
 @pytest.mark.rule("HOOK-06")
 def test_every_url_of_the_corpus_is_refused() -> None:
-    accepted = []
-    unsaid = []
     for url in CORPUS:
-        try:
-            accepted.append((url, checked(url).url))
-        except Refusal as refusal:
-            text = refusal.text
-            if not (text.startswith("`url` ") and text.endswith(".") and text.isprintable() and len(text) < 500):
-                unsaid.append((url, text))
-            if refusal.code is not Code.INVALID_REQUEST:
-                unsaid.append((url, refusal.code))
-    assert accepted == []
-    assert unsaid == []
+        with pytest.raises(Refusal) as caught:
+            checked(url)
+        code, text = caught.value.code, caught.value.text
+        assert code is Code.INVALID_REQUEST, url
+        assert text.startswith("`url` ") and text.endswith(".") and text.isprintable() and len(text) < 500, url  # noqa: PT018
 
 
 # What is accepted, and how it is saved
 
 ACCEPTED = [
     ("https://example.com", "https://example.com/"),
-    ("https://example.com/", "https://example.com/"),
     ("https://example.com/events", "https://example.com/events"),
     ("https://example.com:443/events", "https://example.com/events"),
     ("https://example.com:8443/events", "https://example.com:8443/events"),
@@ -324,8 +265,6 @@ ACCEPTED = [
     ("https://a.b/", "https://a.b/"),
     (f"https://{'a' * 63}.com/", f"https://{'a' * 63}.com/"),
     ("https://abcdef0123.execute-api.eu-west-1.amazonaws.com/prod", None),
-    ("https://hooks.zapier.com/hooks/catch/123456/abcdef/", None),
-    ("https://webhook.site/00000000-0000-4000-8000-000000000000", None),
 ]
 
 

@@ -11,7 +11,7 @@ import pytest_asyncio
 from posthouse.entrypoints.workers import repeated
 from posthouse.rules.ids import AccountId, CredentialId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Refusal
 from posthouse.store import accounts, control_cache, credentials
 from posthouse.store.control_cache import (
     REMEMBERED_SECONDS_MAX,
@@ -38,12 +38,16 @@ def clock() -> SettableClock:
     return SettableClock()
 
 
-@pytest_asyncio.fixture
-async def cache(database: Database, clock: SettableClock) -> ControlCache:
+async def fresh_cache(database: Database, clock: SettableClock) -> ControlCache:
     """With entries that are valid for as long as the clock stands still."""
     made = ControlCache(database, clock.monotonic)
     await made.forget_changes()
     return made
+
+
+@pytest_asyncio.fixture
+async def cache(database: Database, clock: SettableClock) -> ControlCache:
+    return await fresh_cache(database, clock)
 
 
 async def test_a_revocation_is_seen_by_another_process_within_5_seconds(
@@ -129,15 +133,13 @@ async def test_an_unused_cache_reads_no_changes_and_trusts_nothing(
 ) -> None:
     username = account.credential.username
     async with DatabaseProxy(database_url) as relay, open_database(relay.url) as database:
-        cache = ControlCache(database, clock.monotonic)
-        await cache.forget_changes()
+        cache = await fresh_cache(database, clock)
         assert await cache.credential(username) is not None
         await relay.cut()
         clock.advance(seconds=UNUSED_SECONDS_MAX + 1)
         await cache.forget_changes()  # or it would fail
     async with open_database(database_url) as database:
-        cache = ControlCache(database, clock.monotonic)
-        await cache.forget_changes()
+        cache = await fresh_cache(database, clock)
         assert await cache.credential(username) is not None
         clock.advance(seconds=UNUSED_SECONDS_MAX + 1)
         await cache.forget_changes()
@@ -160,20 +162,17 @@ async def test_without_postgresql_nothing_is_used_longer_than_the_cache_may_be_o
     database_url: str, account: MadeAccount, clock: SettableClock
 ) -> None:
     async with DatabaseProxy(database_url) as relay, open_database(relay.url) as database:
-        cache = ControlCache(database, clock.monotonic)
-        await cache.forget_changes()
+        cache = await fresh_cache(database, clock)
         known = await cache.credential(account.credential.username)
         assert known is not None
         await relay.cut()
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refusal, match="service_unavailable: "):
             await cache.forget_changes()
-        assert refused.value.code is Code.SERVICE_UNAVAILABLE
         clock.advance(seconds=CONTROL_CACHE_SECONDS - 0.1)
         assert await cache.credential(account.credential.username) == known
         clock.advance(seconds=0.1)
-        with pytest.raises(Refusal) as refused:
+        with pytest.raises(Refusal, match="service_unavailable: "):
             await cache.credential(account.credential.username)
-        assert refused.value.code is Code.SERVICE_UNAVAILABLE
         await relay.restore()
         assert await cache.credential(account.credential.username) == known
 
@@ -182,8 +181,7 @@ async def test_a_revocation_during_an_outage_is_known_after_it(
     database_url: str, operator: Operator, account: MadeAccount, clock: SettableClock
 ) -> None:
     async with DatabaseProxy(database_url) as relay, open_database(relay.url) as database:
-        cache = ControlCache(database, clock.monotonic)
-        await cache.forget_changes()
+        cache = await fresh_cache(database, clock)
         assert await cache.credential(account.credential.username) is not None
         await relay.cut()
         await operator.revoke_credential(account.id, account.credential.id)
@@ -267,16 +265,10 @@ async def test_a_domain_signs_with_its_rsa_key_and_a_published_ed25519_key(
         row = await tx.fetchrow("SELECT * FROM domains")
     assert row is not None
     rsa, ed25519 = await cache.signing_keys(account_id, "example.com")
-    assert (rsa.selector, rsa.sealed, rsa.purpose) == (
-        row["selector"],
-        row["dkim_sealed"],
-        dkim_purpose(account_id, row["id"]),
-    )
-    assert (ed25519.selector, ed25519.sealed, ed25519.purpose) == (
-        row["ed25519_selector"],
-        row["ed25519_sealed"],
-        ed25519_purpose(account_id, row["id"]),
-    )
+    first = row["selector"], row["dkim_sealed"], dkim_purpose(account_id, row["id"])
+    assert (rsa.selector, rsa.sealed, rsa.purpose) == first
+    second = row["ed25519_selector"], row["ed25519_sealed"], ed25519_purpose(account_id, row["id"])
+    assert (ed25519.selector, ed25519.sealed, ed25519.purpose) == second
     assert "sealed" not in repr(rsa)
     async with database.transaction() as tx:
         await tx.execute("UPDATE domains SET ed25519_published = false")

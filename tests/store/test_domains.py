@@ -63,25 +63,22 @@ async def test_a_check_is_recorded_and_stamps_the_account_only_when_something_ch
         verified = await domains.find(tx, row.account_id, row.name)
         assert verified == replace(row, verified_at=NOW, checked_at=NOW)
         assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
-        assert await domains.record_check(
-            tx, verified, VerificationState(NOW, None, NOW + 2 * HOUR, False), NOW + 2 * HOUR
-        )
-        assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + HOUR
-        verified = await domains.find(tx, row.account_id, row.name)
-        assert verified is not None
-        assert await domains.record_check(
-            tx, verified, VerificationState(NOW, None, NOW + 3 * HOUR, True), NOW + 3 * HOUR
-        )
-        assert (await accounts.lock(tx, row.account_id)).changed_at == NOW + 3 * HOUR
+        for now, is_published, changed_at in (
+            (NOW + 2 * HOUR, False, NOW + HOUR),
+            (NOW + 3 * HOUR, True, NOW + 3 * HOUR),
+        ):
+            assert verified is not None
+            assert await domains.record_check(tx, verified, VerificationState(NOW, None, now, is_published), now)
+            assert (await accounts.lock(tx, row.account_id)).changed_at == changed_at
+            verified = await domains.find(tx, row.account_id, row.name)
 
 
 async def test_a_check_does_not_overwrite_what_was_found_meanwhile(database: Database) -> None:
     async with database.transaction() as tx:
         row = domain_of(await new_account(tx))
         await domains.insert(tx, row, NOW)
-        assert await domains.record_check(
-            tx, row, VerificationState(NOW, None, None, True), NOW
-        )  # an operator vouched for it
+        # An operator vouched for it.
+        assert await domains.record_check(tx, row, VerificationState(NOW, None, None, True), NOW)
         assert not await domains.record_check(tx, row, VerificationState(None, None, NOW, False), NOW)
         found = await domains.find(tx, row.account_id, row.name)
         assert found is not None
@@ -152,9 +149,8 @@ async def test_keys_that_wait_are_due_after_a_while_on_verified_domains_only(dat
 async def test_pages_are_newest_first_and_of_one_account(database: Database) -> None:
     async with database.transaction() as tx:
         account_id, other = await new_account(tx), await new_account(tx, "other")
-        rows = [
-            replace(domain_of(account_id, f"{number}.example"), id=DomainId(UUID(int=number))) for number in range(1, 4)
-        ]
+        ids = [DomainId(UUID(int=number)) for number in range(1, 4)]
+        rows = [replace(domain_of(account_id, f"{each.int}.example"), id=each) for each in ids]
         for row in (*rows, domain_of(other)):
             await domains.insert(tx, row, NOW)
         assert await domains.page(tx, account_id, None, 2) == [rows[2], rows[1]]

@@ -33,13 +33,10 @@ def patient(seconds: float) -> Iterator[None]:
 @contextmanager
 def silent_port() -> Iterator[int]:
     """The kernel accepts connections, and no server answers."""
-    with socket.socket() as listening:
-        listening.bind(("127.0.0.1", 0))
-        listening.listen()
+    with socket.create_server(("127.0.0.1", 0)) as listening:
         yield listening.getsockname()[1]
 
 
-@pytest.mark.asyncio
 async def test_a_host_that_hangs_before_the_writable_one_costs_a_moment(database_url: str) -> None:
     with silent_port() as port:
         async with open_database(with_other_hosts(database_url, port)) as database:
@@ -48,7 +45,6 @@ async def test_a_host_that_hangs_before_the_writable_one_costs_a_moment(database
                     assert await connection.fetchval("SELECT 1") == 1
 
 
-@pytest.mark.asyncio
 async def test_a_host_that_refuses_connections_is_skipped(database_url: str) -> None:
     async with (
         open_database(with_other_hosts(database_url, free_port())) as database,
@@ -57,7 +53,6 @@ async def test_a_host_that_refuses_connections_is_skipped(database_url: str) -> 
         assert await connection.fetchval("SELECT 1") == 1
 
 
-@pytest.mark.asyncio
 async def test_hosts_that_take_no_writes_are_no_database(database_url: str) -> None:
     read_only = f"{database_url}?default_transaction_read_only=on"
     async with open_database(with_other_hosts(read_only, free_port())) as database:
@@ -67,14 +62,12 @@ async def test_hosts_that_take_no_writes_are_no_database(database_url: str) -> N
     assert refused.value.code == "service_unavailable"
 
 
-@pytest.mark.asyncio
 async def test_a_wrong_password_is_reported_though_another_host_is_away(database_url: str) -> None:
     url = with_other_hosts(database_url.replace("postgres@", "nobody-there@"), free_port())
     with pytest.raises(asyncpg.InvalidAuthorizationSpecificationError):
         await WritableHost(url).connect()
 
 
-@pytest.mark.asyncio
 async def test_the_losers_of_the_race_are_closed(database_url: str) -> None:
     host = WritableHost(with_other_hosts(database_url, int(database_url.rsplit(":", 1)[1].split("/")[0])))
     connection = await host.connect(server_settings={"application_name": "race"})
@@ -85,7 +78,6 @@ async def test_the_losers_of_the_race_are_closed(database_url: str) -> None:
         await connection.close()
 
 
-@pytest.mark.asyncio
 async def test_a_primary_whose_successor_was_seen_is_refused(database_url: str) -> None:
     host = WritableHost(with_other_hosts(database_url, free_port()))
     host._timeline = 7
@@ -93,7 +85,6 @@ async def test_a_primary_whose_successor_was_seen_is_refused(database_url: str) 
         await host.connect()
 
 
-@pytest.mark.asyncio
 async def test_connections_to_the_former_primary_are_given_up_after_a_promotion(database_url: str) -> None:
     host = WritableHost(with_other_hosts(database_url, free_port()))
     promotions = []
@@ -109,7 +100,6 @@ async def test_connections_to_the_former_primary_are_given_up_after_a_promotion(
     assert promotions == [newest]
 
 
-@pytest.mark.asyncio
 async def test_after_one_connection_hung_the_others_are_not_used(database_url: str) -> None:
     """Each would cost another time-out."""
     async with DatabaseProxy(database_url) as proxy, open_database(proxy.url, connections_max=3) as database:
@@ -128,7 +118,6 @@ async def test_after_one_connection_hung_the_others_are_not_used(database_url: s
         assert not before & await processes()
 
 
-@pytest.mark.asyncio
 async def test_a_database_without_the_standbys_that_are_asked_for_is_refused(database_url: str) -> None:
     async with open_database(database_url, standbys=1) as database:
         with pytest.raises(Refusal) as refused:

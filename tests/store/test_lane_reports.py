@@ -22,17 +22,8 @@ SECOND = timedelta(seconds=1)
 NONE = BoundedCount(0, False)
 
 
-def lane(name: str, waiting: int = 0, last_reply: str | None = None, **more: int) -> ReportedLane:
-    return ReportedLane(
-        lane=name,
-        waiting=waiting,
-        in_flight=more.get("in_flight", 0),
-        connections=2,
-        delivered_total=more.get("delivered_total", 0),
-        deferred_total=0,
-        paused_until=NOON if last_reply else None,
-        last_reply=last_reply,
-    )
+def lane(name: str, waiting: int = 0, last_reply: str | None = None, in_flight: int = 0) -> ReportedLane:
+    return ReportedLane(name, waiting, in_flight, 2, 0, 0, NOON if last_reply else None, last_reply)
 
 
 async def reported(database: Database, worker_id: UUID, states: Sequence[ReportedLane], now: datetime = NOON) -> None:

@@ -8,7 +8,7 @@ import pytest
 from posthouse.flows.operate.monitor import Monitor
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.refusal import Code, Refusal
+from posthouse.rules.refusal import Refusal
 from posthouse.rules.reports import ReportNote
 from posthouse.store import message_detail, messages, reports, webhook_log
 from posthouse.store.delivery_outcomes import DeliveryResult
@@ -33,34 +33,28 @@ async def test_a_message_is_found_in_whichever_account_has_it(steps: DeliverySte
     assert (await timeline_of(steps, mine)).account_name == "acme"
     found = await timeline_of(steps, theirs)
     assert (found.account_name, found.account_id, found.id) == ("beta", other.account_id, theirs)
-    assert (found.source, found.status, found.billing_status) == ("api", "queued", "reserved")
-    assert (found.subject, found.recipient_count, found.credits_reserved) == ("Hello", 2, 2)
+    assert (found.source, found.status, found.billing_status, found.subject) == ("api", "queued", "reserved", "Hello")
+    assert (found.recipient_count, found.credits_reserved) == (2, 2)
     assert found.created_at == found.read_at == steps.clock.now()
     assert [recipient.email for recipient in found.recipients] == ["ada@example.org", "bob@example.net"]
     assert not found.is_shortened
 
 
-@pytest.mark.parametrize(
-    ("given_id", "code"),
-    [
-        ("em_00000000000000000000000000", Code.NOT_FOUND),
-        pytest.param(ids.text(ids.MESSAGE, uuid4()), Code.NOT_FOUND, id="any other-not_found"),
-        ("rc_00000000000000000000000000", Code.INVALID_REQUEST),
-        ("hello", Code.INVALID_REQUEST),
-        ("", Code.INVALID_REQUEST),
-    ],
-)
-async def test_an_id_that_names_nothing_is_refused_in_words(steps: DeliverySteps, given_id: str, code: Code) -> None:
+async def test_an_id_that_names_nothing_is_refused_in_words(steps: DeliverySteps) -> None:
     await steps.accept()
-    with pytest.raises(Refusal) as refused:
-        await Monitor(context(steps.database, steps.clock)).timeline(given_id)
-    assert refused.value.code == code
+    monitor = Monitor(context(steps.database, steps.clock))
+    unknown = ("em_00000000000000000000000000", ids.text(ids.MESSAGE, uuid4()))
+    invalid = ("rc_00000000000000000000000000", "hello", "")
+    for given, code in (dict.fromkeys(unknown, "not_found") | dict.fromkeys(invalid, "invalid_request")).items():
+        with pytest.raises(Refusal, match=code):
+            await monitor.timeline(given)
 
 
 async def test_mail_that_was_not_tried_yet_waits(steps: DeliverySteps) -> None:
     (recipient,) = (await timeline_of(steps, await steps.accept())).recipients
-    assert recipient.waiting is not None
-    assert (recipient.waiting.fence, recipient.waiting.worker_id, recipient.waiting.attempt_count) == (0, None, 0)
+    waiting = recipient.waiting
+    assert waiting is not None
+    assert (waiting.fence, waiting.worker_id, waiting.attempt_count) == (0, None, 0)
     assert (recipient.attempts, recipient.event, recipient.suppression, recipient.final_at) == ((), None, None, None)
 
 
@@ -76,9 +70,8 @@ async def test_attempts_come_in_their_order_and_the_event_with_the_end(steps: De
     await steps.accept()
 
     (recipient,) = (await timeline_of(steps, first.message_id)).recipients
-    assert [attempt.outcome for attempt in recipient.attempts] == ["deferred", "delivered"]
-    assert [attempt.is_ambiguous for attempt in recipient.attempts] == [True, False]
-    assert [attempt.fence for attempt in recipient.attempts] == [first.fence, second.fence]
+    found = [(attempt.outcome, attempt.is_ambiguous, attempt.fence) for attempt in recipient.attempts]
+    assert found == [("deferred", True, first.fence), ("delivered", False, second.fence)]
     last = recipient.attempts[-1]
     assert (last.mx_host, last.remote_ip, last.tls, last.code) == ("mx.example.org", "192.0.2.1", "TLSv1.3", 250)
     assert (recipient.status, recipient.billing_status, recipient.waiting) == ("delivered", "settled", None)
@@ -131,15 +124,14 @@ async def test_the_hour_before_a_result_is_not_searched_for_its_event(steps: Del
 
 async def test_a_worker_is_alive_for_as_long_as_its_lease(steps: DeliverySteps) -> None:
     (claimed,) = await steps.claimed()
-    (recipient,) = (await timeline_of(steps, claimed.message_id)).recipients
-    assert recipient.waiting is not None
-    assert (recipient.waiting.worker_id, recipient.waiting.is_worker_alive) == (steps.worker_id, True)
-    assert recipient.waiting.next_at == steps.clock.now() + LONGEST_ATTEMPT
-    steps.clock.advance(LEASE + timedelta(seconds=1))
-    (recipient,) = (await timeline_of(steps, claimed.message_id)).recipients
-    assert recipient.waiting is not None
-    assert not recipient.waiting.is_worker_alive
-    assert recipient.attempts[0].outcome is None
+    next_at = steps.clock.now() + LONGEST_ATTEMPT
+    for is_alive in (True, False):
+        (recipient,) = (await timeline_of(steps, claimed.message_id)).recipients
+        waiting = recipient.waiting
+        assert waiting is not None
+        assert (waiting.worker_id, waiting.is_worker_alive, waiting.next_at) == (steps.worker_id, is_alive, next_at)
+        assert recipient.attempts[0].outcome is None
+        steps.clock.advance(LEASE + timedelta(seconds=1))
 
 
 async def test_a_hold_is_shown(steps: DeliverySteps) -> None:
@@ -199,9 +191,7 @@ async def replay(steps: DeliverySteps, delivery_id: UUID) -> UUID:
     async with steps.database.transaction() as tx:
         original = await webhook_log.find_delivery(tx, account_id, delivery_id)
         assert original is not None
-        entered = await enter_replay(tx, original, new_id(now), 7, now, now)
-    assert entered is not None
-    return entered.id
+        return (await enter_replay(tx, original, new_id(now), 7, now, now)).id
 
 
 async def test_a_replay_is_found_though_it_came_days_after_its_event(steps: DeliverySteps) -> None:

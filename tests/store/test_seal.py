@@ -8,22 +8,14 @@ OLD = b"o" * 32
 NEW = b"n" * 32
 
 
-def test_what_was_sealed_opens_for_the_same_purpose() -> None:
+def test_what_was_sealed_opens_for_the_same_purpose_and_nowhere_else() -> None:
     sealer = Sealer({"2026": NEW}, "2026")
     sealed = sealer.seal(b"private", b"dkim:one")
     assert b"private" not in sealed
     assert sealer.open(sealed, b"dkim:one") == b"private"
-
-
-def test_sealing_twice_gives_different_bytes() -> None:
-    sealer = Sealer({"2026": NEW}, "2026")
-    assert sealer.seal(b"private", b"p") != sealer.seal(b"private", b"p")
-
-
-def test_a_value_moved_to_another_place_does_not_open() -> None:
-    sealer = Sealer({"2026": NEW}, "2026")
+    assert sealer.seal(b"private", b"dkim:one") != sealed
     with pytest.raises(SealError, match="belongs elsewhere"):
-        sealer.open(sealer.seal(b"private", b"dkim:one"), b"dkim:two")
+        sealer.open(sealed, b"dkim:two")
 
 
 def test_after_rotation_the_old_key_still_opens_and_the_new_one_seals() -> None:

@@ -17,16 +17,9 @@ from posthouse.store.statement import DayStatement, Statement, statement
 
 def test_names_become_numbers_in_the_order_of_their_first_use() -> None:
     found = statement("SELECT :b, :a, :b")
-    assert found.text == "SELECT $1, $2, $1"
-    assert found.names == ("b", "a")
+    assert (found.text, found.names) == ("SELECT $1, $2, $1", ("b", "a"))
     assert found.bind(a=1, b=2) == ("SELECT $1, $2, $1", 2, 1)
-
-
-def test_a_parameter_may_be_called_text() -> None:
     assert statement("SELECT :text").bind(text="a") == ("SELECT $1", "a")
-
-
-def test_a_statement_without_parameters_is_bound_without_values() -> None:
     assert statement("SELECT 1").bind() == ("SELECT 1",)
 
 
@@ -41,8 +34,7 @@ def test_a_statement_without_parameters_is_bound_without_values() -> None:
 )
 def test_casts_literals_comments_and_slices_are_left_unchanged(text: str) -> None:
     found = statement(text)
-    assert found.text == text
-    assert found.names == ()
+    assert (found.text, found.names) == (text, ())
 
 
 def test_a_parameter_may_be_cast_and_may_be_an_array() -> None:

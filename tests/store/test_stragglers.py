@@ -134,13 +134,8 @@ async def test_a_pending_webhook_delivery_needs_its_log_and_its_event_of_another
         event_id = await insert_event(connection, account_id, new_id(-20))
         await insert_event(connection, account_id, new_id(-20), 1)
         await call(connection, account_id, new_id(1), event_id)
-        found = [
-            (table, days)
-            for table in ("events", "webhook_deliveries")
-            for days in (0, 1)
-            if await is_needed(connection, table, days)
-        ]
-        assert found == [("events", 0), ("webhook_deliveries", 1)]
+        for table, days_needed in {"events": [0], "webhook_deliveries": [1]}.items():
+            assert [days for days in (0, 1) if await is_needed(connection, table, days)] == days_needed
 
 
 async def test_a_message_that_is_retained_needs_its_events_of_later_days(database: Database) -> None:
@@ -205,14 +200,12 @@ async def test_look_ups_by_id_open_only_the_reduced_day(database: Database) -> N
         message_id = await insert_message(connection, account_id)
         await schedule(connection, account_id, message_id)
         await reduce(connection, "bodies")
-        for days, name in ((0, "bodies_20400229_stragglers"), (1, "bodies_20400301")):
-            sought = message_id if days == 0 else new_id(days)
+        for sought, name in ((message_id, "bodies_20400229_stragglers"), (new_id(1), "bodies_20400301")):
             rows = await connection.fetch(
                 f"EXPLAIN SELECT mime FROM bodies WHERE account_id = '{account_id}' AND message_id = '{sought}'"
             )
-            scans = [row[0] for row in rows if "Scan" in row[0]]
-            assert len(scans) == 1
-            assert f" on {name} " in scans[0]
+            (scan,) = [row[0] for row in rows if "Scan" in row[0]]
+            assert f" on {name} " in scan
 
 
 async def test_the_ledgers_sums_are_whole_however_many_parts_its_day_goes_in(database: Database) -> None:

@@ -12,7 +12,7 @@ from posthouse.store import backlog, ledger, usage, usage_reasons
 from posthouse.store.postgres import Database
 from posthouse.store.usage import ProviderCounts, UsageCounts, UsageRow
 from tests.support import query_plans
-from tests.support.delivery_steps import open_delivery_steps
+from tests.support.delivery_steps import DeliverySteps
 
 DAY = date(2026, 11, 15)
 NOON = datetime(2026, 11, 15, 12, tzinfo=UTC)
@@ -48,14 +48,8 @@ async def test_a_page_of_the_ledger_walks_the_key_backwards_and_sorts_nothing(na
         text = STATEMENTS[name]
         await connection.execute(f"PREPARE shown AS {text}")
         low, high = "'00000000-0000-0000-0000-000000000000'", "'ffffffff-0000-0000-0000-000000000000'"
-        values = {
-            "account_id": low,
-            "lowest": low,
-            "lowest_position": "-1",
-            "id": high,
-            "position": "1",
-            "kind": "'settle'",
-        }
+        values = {"account_id": low, "lowest": low, "lowest_position": "-1", "id": high, "position": "1"}
+        values["kind"] = "'settle'"
         given = [values.get(parameter, "50") for parameter in getattr(ledger, name.rpartition(".")[2]).names]
         lines = [row[0] for row in await connection.fetch(f"EXPLAIN EXECUTE shown({', '.join(given)})")]
         await connection.execute("DEALLOCATE shown")
@@ -111,17 +105,16 @@ async def test_only_one_counts_at_a_time(database: Database) -> None:
             assert await usage.lock(another) is None
 
 
-async def test_counting_begins_with_the_oldest_mail_and_only_once(database_url: str) -> None:
-    async with open_delivery_steps(database_url) as steps:
-        first = time_of(await steps.accept())
-        steps.clock.advance(hours=30)
-        await steps.accept()
-        for _ in range(2):
-            async with steps.database.connection() as connection:
-                await usage.begin(connection, steps.clock.now())
-                state = await usage.state(connection)
-            assert state == usage.CountingProgress(first, first, None, first.date(), None)
-            steps.clock.advance(hours=1)
+async def test_counting_begins_with_the_oldest_mail_and_only_once(steps: DeliverySteps) -> None:
+    first = time_of(await steps.accept())
+    steps.clock.advance(hours=30)
+    await steps.accept()
+    for _ in range(2):
+        async with steps.database.connection() as connection:
+            await usage.begin(connection, steps.clock.now())
+            state = await usage.state(connection)
+        assert state == usage.CountingProgress(first, first, None, first.date(), None)
+        steps.clock.advance(hours=1)
 
 
 async def test_counting_begins_now_where_there_is_no_mail(database: Database) -> None:

@@ -25,6 +25,13 @@ MOMENT = timedelta(milliseconds=1)
 DELIVERED, BOUNCED, FAILED = MailResult.DELIVERED, MailResult.BOUNCED, MailResult.FAILED
 
 
+@pytest.fixture
+async def webhooks(webhooks: WebhookSteps) -> WebhookSteps:
+    """Of an account with an enabled endpoint for all events."""
+    await webhooks.save()
+    return webhooks
+
+
 async def changed_at(steps: DeliverySteps) -> Any:
     return await steps.value("SELECT changed_at FROM accounts WHERE id = $1", steps.sender.account_id)
 
@@ -39,40 +46,34 @@ async def found(webhooks: WebhookSteps, delivery_id: UUID) -> WebhookDelivery:
 # Endpoints
 
 
-async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(
-    steps: DeliverySteps, webhooks: WebhookSteps
-) -> None:
+async def test_an_endpoint_reads_back_as_it_was_saved_and_is_new_once(steps: DeliverySteps) -> None:
+    account_id = AccountId(steps.sender.account_id)
     steps.clock.advance(hours=1)
     created_at = steps.clock.now()
     async with steps.database.transaction() as tx:
-        assert await endpoints.find(tx, webhooks.account_id, webhooks.account_id) is None
-        row, is_new = await save_webhook(tx, webhooks.account_id, URL, ALL_EVENTS, True, b"first", created_at)
+        assert await endpoints.find(tx, account_id, account_id) is None
+        row, is_new = await save_webhook(tx, account_id, URL, ALL_EVENTS, True, b"first", created_at)
         assert is_new
-        assert await endpoints.find(tx, webhooks.account_id, webhooks.account_id) == row
-    assert (row.url, row.filters.types, row.enabled, row.secret_sealed, row.pinged_at) == (
-        URL, ALL_EVENTS, True, b"first", None,
-    )  # fmt: skip
-    assert (row.created_at, row.updated_at) == (created_at, created_at)
+        assert await endpoints.find(tx, account_id, account_id) == row
+    assert (row.url, row.filters.types, row.enabled, row.secret_sealed) == (URL, ALL_EVENTS, True, b"first")
+    assert (row.created_at, row.updated_at, row.pinged_at) == (created_at, created_at, None)
     assert "first" not in repr(row)
     assert await changed_at(steps) == created_at
     steps.clock.advance(seconds=1)
-    now = steps.clock.now()
+    url, now = "https://new.example.com/", steps.clock.now()
     async with steps.database.transaction() as tx:
-        again, is_new = await save_webhook(
-            tx, webhooks.account_id, "https://new.example.com/", ["email.failed"], False, b"second", now
-        )
+        again, is_new = await save_webhook(tx, account_id, url, ["email.failed"], False, b"second", now)
     assert not is_new
-    assert (again.url, again.filters.types, again.enabled) == ("https://new.example.com/", ("email.failed",), False)
+    assert (again.url, again.filters.types, again.enabled) == (url, ("email.failed",), False)
     assert (again.secret_sealed, again.created_at, again.updated_at) == (b"first", created_at, now)
     assert await changed_at(steps) == now
 
 
-async def test_of_two_who_save_the_first_endpoint_one_has_made_it(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
+async def test_of_two_who_save_the_first_endpoint_one_has_made_it(steps: DeliverySteps) -> None:
     async def save(secret: bytes) -> bool:
+        account_id, now = AccountId(steps.sender.account_id), steps.clock.now()
         async with steps.database.transaction() as tx:
-            now = steps.clock.now()
-            _, is_new = await save_webhook(tx, webhooks.account_id, URL, ALL_EVENTS, True, secret, now)
-            return is_new
+            return (await save_webhook(tx, account_id, URL, ALL_EVENTS, True, secret, now))[1]
 
     made = await asyncio.gather(*(save(str(number).encode()) for number in range(5)))
     assert sum(made) == 1
@@ -92,8 +93,6 @@ async def test_a_new_secret_replaces_the_old_one_at_once(steps: DeliverySteps, w
         async with steps.database.transaction() as tx:
             return await endpoints.rotate_secret(tx, account_id, account_id, b"new", steps.clock.now())
 
-    assert not await rotate(webhooks.account_id)
-    await webhooks.save()
     assert not await rotate(AccountId(uuid4()))
     steps.clock.advance(hours=1)
     assert await rotate(webhooks.account_id)
@@ -101,9 +100,8 @@ async def test_a_new_secret_replaces_the_old_one_at_once(steps: DeliverySteps, w
     assert await changed_at(steps) == steps.clock.now()
 
 
-async def test_a_secret_is_sealed_again_unless_it_was_rotated_meanwhile(
-    steps: DeliverySteps, webhooks: WebhookSteps
-) -> None:
+async def test_a_secret_is_sealed_again_unless_it_was_rotated_meanwhile(steps: DeliverySteps) -> None:
+    webhooks = WebhookSteps(steps)
     row = await webhooks.save(secret=b"\x01\x03old sealed")
     async with steps.database.transaction() as tx:
         assert await endpoints.sealed_with(tx, ["new", "other"], 10) == []
@@ -115,9 +113,8 @@ async def test_a_secret_is_sealed_again_unless_it_was_rotated_meanwhile(
         (kept,) = await endpoints.sealed_with(tx, ["new"], 10)
         assert kept.secret_sealed == b"\x01\x03new rotated"
         await endpoints.reseal(tx, kept, [b"\x01\x05newer again", None, None])
-        assert [delivery.secret_sealed for delivery in await endpoints.sealed_with(tx, ["newer"], 10)] == [
-            b"\x01\x05newer again"
-        ]
+        (newer,) = await endpoints.sealed_with(tx, ["newer"], 10)
+        assert newer.secret_sealed == b"\x01\x05newer again"
 
 
 # Pings
@@ -129,7 +126,6 @@ async def mark_pinged(steps: DeliverySteps, account_id: AccountId) -> bool:
 
 
 async def test_a_ping_is_followed_by_a_cooldown_to_the_second(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
-    await webhooks.save()
     pinged_at = steps.clock.now()
     assert await mark_pinged(steps, webhooks.account_id)
     steps.clock.advance(PING_COOLDOWN - MOMENT)
@@ -143,7 +139,6 @@ async def test_a_ping_is_followed_by_a_cooldown_to_the_second(steps: DeliverySte
 
 
 async def test_of_two_simultaneous_pings_one_is_sent(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
-    await webhooks.save()
     account_id = webhooks.account_id
     async with steps.database.transaction() as tx:
         assert await endpoints.mark_pinged(tx, account_id, account_id, steps.clock.now()) is None
@@ -162,7 +157,6 @@ async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, we
     await webhooks.save(events=["email.failed"])
     now = steps.clock.now()
     entered = await ping(steps, webhooks, b'{"test":true}')
-    assert entered is not None
     assert (entered.type, entered.message_id, entered.position, entered.replay_of) == ("webhook.test", None, None, None)
     assert (entered.status, entered.attempt, entered.max_attempts, entered.url) == ("pending", 0, 1, URL)
     assert (entered.request_body, entered.request_truncated) == (b'{"test":true}', False)
@@ -186,7 +180,6 @@ async def test_a_ping_is_a_test_event_that_is_sent_once(steps: DeliverySteps, we
 async def test_a_replay_sends_the_same_event_with_all_its_attempts(
     steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhooks.save()
     (claimed,) = await webhooks.claimed(BOUNCED)
     await webhooks.record(webhooks.result(claimed, WebhookResult.FAILED))
     original = await found(webhooks, claimed.id)
@@ -196,7 +189,6 @@ async def test_a_replay_sends_the_same_event_with_all_its_attempts(
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
         entered = await enter_replay(tx, original, new_id(now), 7, now, now)
-    assert entered is not None
     assert (entered.event_id, entered.type) == (original.event_id, "email.bounced")
     assert (entered.message_id, entered.position) == (original.message_id, 0)
     assert (entered.replay_of, entered.url, entered.created_at) == (original.id, "https://new.example.com/", now)
@@ -214,7 +206,6 @@ async def test_a_replay_sends_the_same_event_with_all_its_attempts(
 
 
 async def test_the_log_is_read_newest_first_page_by_page(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
-    await webhooks.save()
     tickets = []
     for _ in range(3):
         tickets += await webhooks.add_events(DELIVERED, BOUNCED)
@@ -226,16 +217,13 @@ async def test_the_log_is_read_newest_first_page_by_page(steps: DeliverySteps, w
         pages.append([delivery.id for delivery in page])
         before = page[-1].id
     assert pages == [wanted[:4], wanted[4:]]
-    assert {delivery.request_body for delivery in await webhooks.log()} == {
-        b"delivered r0@example.org",
-        b"bounced r1@example.org",
-    }
+    bodies = {delivery.request_body for delivery in await webhooks.log()}
+    assert bodies == {b"delivered r0@example.org", b"bounced r1@example.org"}
 
 
 async def test_the_log_of_one_message_contains_its_recipients_and_their_replays(
     steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhooks.save()
     first, second = await webhooks.add_events(DELIVERED, FAILED)
     await webhooks.add_events(DELIVERED)
     original = await found(webhooks, first.webhook_delivery_id)
@@ -243,7 +231,6 @@ async def test_the_log_of_one_message_contains_its_recipients_and_their_replays(
     now = steps.clock.now()
     async with steps.database.transaction() as tx:
         replay = await enter_replay(tx, original, new_id(now), 7, now, now)
-    assert replay is not None
     assert original.message_id is not None
     listed = await webhooks.log(message_id=original.message_id)
     assert listed[0] == replay
@@ -256,18 +243,13 @@ async def test_the_log_of_one_message_contains_its_recipients_and_their_replays(
 async def test_a_long_body_is_shown_to_two_kilobytes_and_stored_whole(
     steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhooks.save()
-    shown = []
-    for length in (2_048, 2_049):
-        entered = await ping(steps, webhooks, b"x" * length)
-        assert entered is not None
-        shown.append((entered.request_body, entered.request_truncated))
+    pings = [await ping(steps, webhooks, b"x" * length) for length in (2_048, 2_049)]
+    shown = [(entered.request_body, entered.request_truncated) for entered in pings]
     assert shown == [(b"x" * 2_048, False), (b"x" * 2_048, True)]
     assert await steps.value("SELECT max(octet_length(body)) FROM events") == 2_049
 
 
 async def test_another_accounts_log_is_not_found(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
-    await webhooks.save()
     (ticket,) = await webhooks.add_events(DELIVERED)
     original = await found(webhooks, ticket.webhook_delivery_id)
     other = AccountId((await steps.another_sender("other")).account_id)
@@ -292,7 +274,6 @@ async def cancel(steps: DeliverySteps, webhooks: WebhookSteps, limit: int = 1_00
 
 @pytest.mark.rule("HOOK-07")
 async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
-    await webhooks.save()
     tried, sent, waiting = await webhooks.add_events(DELIVERED, DELIVERED, DELIVERED)
     claimed = {claim.id: claim for claim in await webhooks.claim([tried, sent])}
     await webhooks.record(
@@ -319,7 +300,6 @@ async def test_disabling_cancels_what_is_pending_and_says_so(steps: DeliveryStep
 
 
 async def test_many_are_cancelled_in_batches_of_the_given_size(steps: DeliverySteps, webhooks: WebhookSteps) -> None:
-    await webhooks.save()
     await webhooks.add_events(*[DELIVERED] * 5)
     steps.clock.advance(days=1)
     await webhooks.add_events(*[DELIVERED] * 2)
@@ -331,7 +311,6 @@ async def test_many_are_cancelled_in_batches_of_the_given_size(steps: DeliverySt
 async def test_what_is_being_sent_may_still_succeed_and_is_cancelled_if_it_does_not(
     steps: DeliverySteps, webhooks: WebhookSteps
 ) -> None:
-    await webhooks.save()
     lucky, unlucky = await webhooks.claimed(DELIVERED, DELIVERED)
     await webhooks.save(enabled=False)
     assert await cancel(steps, webhooks) == 0
@@ -351,7 +330,6 @@ async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
     theirs = await steps.another_sender("other")
     await other.save(account_id=AccountId(theirs.account_id))
     kept = await other.add_events(DELIVERED, sender=theirs)
-    await webhooks.save()
     for _ in range(3):
         (claimed, *_) = await webhooks.claimed(DELIVERED, BOUNCED)
         steps.clock.advance(days=1)
@@ -381,12 +359,8 @@ async def test_deleting_leaves_neither_endpoint_nor_log_nor_anything_pending(
     late = webhooks.result(claimed, WebhookResult.SUCCEEDED)
     assert await webhooks.record(late) == ((), (late,))
     assert await webhooks.claim(waiting) == []
-    assert await steps.fetch("SELECT id FROM webhook_deliveries") == [
-        (delivery.webhook_delivery_id,) for delivery in kept
-    ]
-    assert await steps.fetch("SELECT id FROM webhook_schedule") == [
-        (delivery.webhook_delivery_id,) for delivery in kept
-    ]
+    for table in ("webhook_deliveries", "webhook_schedule"):
+        assert await steps.fetch(f"SELECT id FROM {table}") == [(delivery.webhook_delivery_id,) for delivery in kept]
     assert await steps.value("SELECT count(*) FROM events") == 8, "events are the messages', not the endpoint's"
 
 

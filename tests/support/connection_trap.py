@@ -17,8 +17,7 @@ class ConnectionTrap:
 
     @property
     def port(self) -> int:
-        port: int = self._server.sockets[0].getsockname()[1]
-        return port
+        return int(self._server.sockets[0].getsockname()[1])
 
     @property
     def url(self) -> str:

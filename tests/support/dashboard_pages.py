@@ -98,10 +98,8 @@ async def page_paths(tenant: Tenant) -> dict[str, str]:
     endpoint = values["webhooks/$id"].removeprefix("webhooks/")
 
     async def deliveries() -> list[dict[str, Any]]:
-        found: list[dict[str, Any]] = (await tenant.call("GET", f"/v1/endpoints/{endpoint}/deliveries")).body[
-            "deliveries"
-        ]
-        return found
+        answer = await tenant.call("GET", f"/v1/endpoints/{endpoint}/deliveries")
+        return list(answer.body["deliveries"])
 
     # For the message that the account sent.
     of_endpoint = await eventually(deliveries)

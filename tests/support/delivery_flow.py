@@ -43,13 +43,9 @@ IDENTITY: Final = Identity("out.posthouse.test", "bounces.posthouse.test", b"a k
 
 def deadlines(each: float, opening: float, transaction: float) -> ClientDeadlines:
     """The same number of seconds for every wait."""
+    waits = ("connect", "greeting", "command", "handshake", "block", "dot")
     return ClientDeadlines(
-        connect_seconds=each,
-        greeting_seconds=each,
-        command_seconds=each,
-        handshake_seconds=each,
-        block_seconds=each,
-        dot_seconds=each,
+        **{f"{name}_seconds": each for name in waits},
         opening_seconds_total=opening,
         transaction_seconds_total=transaction,
     )

@@ -66,8 +66,7 @@ class InFlight:
                 return {row["worker_id"]: row["held"] for row in await self.service.sql(CLAIMED)}
             return None
 
-        found = await eventually(held, lambda read: read is not None)
-        return found or {}
+        return await eventually(held, lambda read: read is not None) or {}
 
 
 @dataclass(frozen=True, slots=True)

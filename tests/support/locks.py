@@ -17,10 +17,7 @@ _HELD_SECONDS: Final = 0.3
 
 async def lock_waits(connection: Any, sessions: int = 1, *, unless: asyncio.Future[Any] | None = None) -> None:
     """Returns once this many sessions wait for a lock, or `unless` is done."""
-    await eventually(
-        lambda: connection.fetchval(_WAITING),
-        lambda number: bool(number >= sessions or (unless and unless.done())),
-    )
+    await eventually(lambda: connection.fetchval(_WAITING), lambda n: bool(n >= sessions or (unless and unless.done())))
 
 
 @asynccontextmanager

@@ -140,8 +140,7 @@ class Service:
         return answers
 
     async def sql(self, query: str, *arguments: object) -> list[Any]:
-        rows: list[Any] = await self.pool.fetch(query, *arguments)
-        return rows
+        return list(await self.pool.fetch(query, *arguments))
 
     async def value(self, query: str, *arguments: object) -> Any:
         return await self.pool.fetchval(query, *arguments)
@@ -179,7 +178,8 @@ class Service:
 
     async def mailed_texts(self, email: str) -> list[str]:
         """The service's own mail to the address, the newest first."""
-        return [_text_of(row["mime"]) for row in await self.sql(_SERVICE_MAIL, SENDER_ACCOUNT, email.lower())]
+        rows = await self.sql(_SERVICE_MAIL, SENDER_ACCOUNT, email.lower())
+        return [str(_parsed(row["mime"]).get_content()) for row in rows]
 
     async def mailed_tokens(self, email: str) -> list[str]:
         """The tokens in the service's own mail to the address, the newest first."""
@@ -214,10 +214,8 @@ class Tenant:
 
     async def key(self, mode: str = "live", may_read: bool = False, credential_id: UUID | None = None) -> str:
         """A new API key, as the value of an Authorization header."""
-        made = await self.service.operator.create_key(
-            self.id, credential_id or self.credential_id, mode=mode, may_read=may_read
-        )
-        return f"Bearer {made.secret}"
+        of = credential_id or self.credential_id
+        return f"Bearer {(await self.service.operator.create_key(self.id, of, mode=mode, may_read=may_read)).secret}"
 
     async def scoped_key(self, *scopes: Scope, sender_domains: tuple[str, ...] = ()) -> str:
         """The same, with only these scopes."""
@@ -313,8 +311,7 @@ class Tenant:
         return answer
 
     async def available(self) -> int:
-        number: int = await self.service.value("SELECT available FROM accounts WHERE id = $1", self.id)
-        return number
+        return int(await self.service.value("SELECT available FROM accounts WHERE id = $1", self.id))
 
     async def counts(self) -> dict[str, int]:
         """What acceptance leaves behind, as numbers: compare before and after a refusal."""
@@ -337,15 +334,11 @@ class Tenant:
         await self.set(rate_full_at=datetime.now(UTC) + timedelta(minutes=1))
 
     async def mime(self, message_id: str) -> bytes:
-        raw: bytes = await self.service.value(
-            "SELECT mime FROM bodies WHERE account_id = $1 AND message_id = $2", self.id, uuid(message_id)
-        )
-        return raw
+        query = "SELECT mime FROM bodies WHERE account_id = $1 AND message_id = $2"
+        return bytes(await self.service.value(query, self.id, uuid(message_id)))
 
     async def stored(self, message_id: str) -> EmailMessage:
-        parsed = email.message_from_bytes(await self.mime(message_id), policy=email.policy.SMTP)
-        assert isinstance(parsed, EmailMessage)
-        return parsed
+        return _parsed(await self.mime(message_id))
 
     async def refuses(self, body: object, status: int, code: str, *naming: str, **sending: Any) -> Answer:
         """Sends what must be refused, and shows that the refusal left nothing behind."""
@@ -442,11 +435,10 @@ def uuid(message_id: str) -> UUID:
 StartService = Callable[..., Awaitable[Service]]
 
 
-def _text_of(mime: bytes) -> str:
+def _parsed(mime: bytes) -> EmailMessage:
     parsed = email.message_from_bytes(mime, policy=email.policy.SMTP)
     assert isinstance(parsed, EmailMessage)
-    text: str = parsed.get_content()
-    return text
+    return parsed
 
 
 def _encode(value: object) -> bytes:

@@ -141,8 +141,7 @@ class ServiceProcesses:
 
         async def open_messages() -> int:
             self.check()
-            number: int = await self.service.value("SELECT count(*) FROM messages WHERE status = 'queued'")
-            return number
+            return int(await self.service.value("SELECT count(*) FROM messages WHERE status = 'queued'"))
 
         await eventually(open_messages, lambda number: number == 0, within=seconds, every=0.25, or_say=self._open)
         return time.monotonic() - started
@@ -219,11 +218,8 @@ class ServiceProcesses:
 
     async def orphans(self, worker_id: UUID | None = None) -> int:
         """Attempts that began and have no recorded end."""
-        number: int = await self.service.value(
-            "SELECT count(*) FROM attempts WHERE finished_at IS NULL AND ($1::uuid IS NULL OR worker_id = $1)",
-            worker_id,
-        )
-        return number
+        query = "SELECT count(*) FROM attempts WHERE finished_at IS NULL AND ($1::uuid IS NULL OR worker_id = $1)"
+        return int(await self.service.value(query, worker_id))
 
     async def close(self) -> None:
         for client in self.clients:
@@ -295,14 +291,9 @@ async def prepare_processes(
     async with AsyncExitStack() as stack:
         nats = await asyncio.to_thread(stack.enter_context, PrivateNats()) if stream == "nats" else None
         nameserver = await stack.enter_async_context(Nameserver())
-        receiver = await stack.enter_async_context(
-            SmtpReceiver(
-                behaviours=behaviours,
-                log=directory / "accepted.jsonl",
-                keeps_mail=keeps_mail,
-                logs_messages=logs_messages,
-            )
-        )
+        log = directory / "accepted.jsonl"
+        made = SmtpReceiver(behaviours=behaviours, log=log, keeps_mail=keeps_mail, logs_messages=logs_messages)
+        receiver = await stack.enter_async_context(made)
         chosen = {
             "STREAM__SERVERS": nats.url if nats else "memory",
             "SERVICE__HOSTNAME": HOSTNAME,

@@ -128,14 +128,8 @@ class SmtpListeners:
     def by_swaks(self, tenant: Tenant, to: Sequence[str], *options: str) -> str:
         """The whole dialogue."""
         command = ["swaks", "--server", NAME, "--ehlo", "client.example", "--tls-verify"]
-        command += [
-            "--tls-ca-path",
-            str(self.authority.authority_file),
-            "--from",
-            f"news@{tenant.domain}",
-            "--to",
-            ",".join(to),
-        ]
+        command += ["--tls-ca-path", str(self.authority.authority_file)]
+        command += ["--from", f"news@{tenant.domain}", "--to", ",".join(to)]
         command += ["--auth-user", tenant.username, "--auth-password", tenant.password, "--suppress-data", *options]
         return _output_of(command)
 

@@ -505,17 +505,9 @@ async def start_whole_service(
                 randomness = random.Random(seed)
                 in_flight = InFlight(processes.service)
                 whole_service = WholeService(
-                    processes,
-                    listeners,
-                    webhook_receiver,
-                    tenants,
-                    domains,
-                    running,
-                    sent,
-                    received,
-                    randomness,
+                    processes, listeners, webhook_receiver, tenants, domains, running, sent, received, randomness,
                     in_flight,
-                )
+                )  # fmt: skip
                 webhook_receiver.when_answered = whole_service.log_webhook
                 for name in PARTS:
                     if name not in running:

@@ -26,9 +26,7 @@ _COPY: Final = f"------ This is a copy of the message, including all the headers
 _COPY_BELOW: Final = f"--- Below this line is a copy of the message.\n\n{ORIGINAL}"
 
 NOTICES: Final = (
-    Sample(
-        "Exim before 4.87",
-        f"""\
+    Sample("Exim before 4.87", f"""\
 X-Failed-Recipients: bob@example.com
 Auto-Submitted: auto-replied
 {_EXIM}
@@ -43,11 +41,8 @@ recipients. This is a permanent error. The following address(es) failed:
     Recipient address rejected: User unknown
 
 {_COPY}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected: User unknown")),
-    ),
-    Sample(
-        "Exim, two recipients, one tried for too long",
-        f"""\
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected: User unknown"))),
+    Sample("Exim, two recipients, one tried for too long", f"""\
 X-Failed-Recipients: bob@example.com,
   carol@example.net
 {_EXIM}
@@ -65,11 +60,8 @@ The following address(es) failed:
         bounce(
             FailedRecipient("bob@example.com", None, None, True, "Unrouteable address"),
             FailedRecipient("carol@example.net", None, None, False, "retry timeout exceeded"),
-        ),
-    ),
-    Sample(
-        "two recipients in one paragraph, each with its own reason",
-        f"""\
+        )),
+    Sample("two recipients in one paragraph, each with its own reason", f"""\
 X-Failed-Recipients: bob@example.com, carol@example.net, dave@example.net
 {_EXIM}
 The following address(es) failed:
@@ -82,16 +74,12 @@ carol@example.net
 dave@example.net
   Unrouteable address
 
-{ORIGINAL}""",
-        bounce(
+{ORIGINAL}""", bounce(
             FailedRecipient("bob@example.com", None, None, False, "retry timeout exceeded"),
             FailedRecipient("carol@example.net", "5.1.1", 550, True, "no such user"),
             FailedRecipient("dave@example.net", None, None, True, "Unrouteable address"),
-        ),
-    ),
-    Sample(
-        "Exim, mailbox full at the end of data",
-        f"""\
+        )),
+    Sample("Exim, mailbox full at the end of data", f"""\
 X-Failed-Recipients: bob@example.com
 {_EXIM}
 A message that you sent could not be delivered:
@@ -101,11 +89,8 @@ A message that you sent could not be delivered:
     552 5.2.2 Mailbox size limit exceeded
 
 {_COPY}""",
-        bounce(FailedRecipient("bob@example.com", "5.2.2", 552, True, "Mailbox size limit exceeded")),
-    ),
-    Sample(
-        "qmail, refused by the next server",
-        f"""\
+        bounce(FailedRecipient("bob@example.com", "5.2.2", 552, True, "Mailbox size limit exceeded"))),
+    Sample("qmail, refused by the next server", f"""\
 {_QMAIL}
 <bob@example.com>:
 192.0.2.1 does not like recipient.
@@ -113,21 +98,15 @@ Remote host said: 550 5.1.1 <bob@example.com>: User unknown
 Giving up on 192.0.2.1.
 
 {_COPY_BELOW}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "does not like recipient")),
-    ),
-    Sample(
-        "qmail, no mailbox here by that name",
-        f"""\
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "does not like recipient"))),
+    Sample("qmail, no mailbox here by that name", f"""\
 {_QMAIL}
 <bob@example.com>:
 Sorry, no mailbox here by that name. (#5.1.1)
 
 {_COPY_BELOW}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "no mailbox here by that name")),
-    ),
-    Sample(
-        "qmail, too long in the queue",
-        f"""\
+        bounce(FailedRecipient("bob@example.com", "5.1.1", None, True, "no mailbox here by that name"))),
+    Sample("qmail, too long in the queue", f"""\
 {_QMAIL}
 <bob@example.com>:
 Sorry, I wasn't able to establish an SMTP connection. (#4.4.1)
@@ -141,11 +120,8 @@ I'm not going to try again; this message has been in the queue too long.
         bounce(
             FailedRecipient("bob@example.com", "4.4.1", None, False, "SMTP connection"),
             FailedRecipient("carol@example.net", "4.4.3", None, False, "CNAME lookup"),
-        ),
-    ),
-    Sample(
-        "Yahoo, in its own words",
-        f"""\
+        )),
+    Sample("Yahoo, in its own words", f"""\
 From: MAILER-DAEMON@yahoo.com
 Subject: Failure Notice
 
@@ -155,11 +131,8 @@ Sorry, we were unable to deliver your message to the following address.
 550: 5.1.1 <bob@example.com>: Recipient address rejected: example.com
 
 {_COPY_BELOW}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected")),
-    ),
-    Sample(
-        "Yahoo, mailbox over its limit",
-        f"""\
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient address rejected"))),
+    Sample("Yahoo, mailbox over its limit", f"""\
 From: MAILER-DAEMON@yahoo.com
 Subject: Failure Notice
 
@@ -171,12 +144,8 @@ Unable to deliver message to the following address(es).
 
 --- Original message follows.
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", None, 552, True, "over quota")),
-    ),
-    Sample(
-        "Gmail before its notifications were formal",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", None, 552, True, "over quota"))),
+    Sample("Gmail before its notifications were formal", f"""\
 From: Mail Delivery Subsystem <mailer-daemon@googlemail.com>
 Subject: Delivery Status Notification (Failure)
 
@@ -192,12 +161,8 @@ The error that the other server returned was:
 
 ----- Original message -----
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown in relay recipient table")),
-    ),
-    Sample(
-        "Zoho",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown in relay recipient table"))),
+    Sample("Zoho", f"""\
 From: mailer-daemon@mail.zoho.example.com
 Subject: Undelivered Mail Returned to Sender
 
@@ -206,12 +171,8 @@ A message that you sent could not be delivered to one or more of its recipients.
 
 bob@example.com, ERROR CODE :550 - 5.1.1 The email account that you tried to reach does not exist.
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "does not exist")),
-    ),
-    Sample(
-        "Mail.ru, in Russian",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "does not exist"))),
+    Sample("Mail.ru, in Russian", f"""\
 From: mailer-daemon@corp.mail.example.com
 Subject: Mail failure.
 X-Failed-Recipients: bob@example.com
@@ -225,11 +186,8 @@ bob@example.com
 Такого пользователя не существует (550 5.1.1 user not found)
 
 {_COPY}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Такого пользователя не существует")),
-    ),
-    Sample(
-        "QQ, in Chinese and HTML",
-        f"""\
+        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Такого пользователя не существует"))),
+    Sample("QQ, in Chinese and HTML", f"""\
 From: PostMaster@qq.example.com
 Subject: =?utf-8?b?5p2l6IeqcXEuZXhhbXBsZS5jb23nmoTpgIDkv6E=?=
 MIME-Version: 1.0
@@ -247,12 +205,8 @@ Content-Type: message/rfc822
 
 {ORIGINAL}
 --NextPart_1--
-""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "不存在")),
-    ),
-    Sample(
-        "GroupWise",
-        f"""\
+""", bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "不存在"))),
+    Sample("GroupWise", f"""\
 From: Mail Delivery Subsystem <postmaster@example.com>
 Subject: Message status - undeliverable
 X-Mailer: Novell GroupWise Internet Agent 8.0.1
@@ -274,12 +228,8 @@ Content-Type: message/rfc822
 
 {ORIGINAL}
 --____GW____--
-""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
-    ),
-    Sample(
-        "MailEnable",
-        f"""\
+""", bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown"))),
+    Sample("MailEnable", f"""\
 From: "Mail Delivery Subsystem" <postmaster@example.com>
 Subject: Message Delivery Failure
 
@@ -293,12 +243,8 @@ The following recipient(s) could not be reached:
 
 Message headers follow:
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Remote SMTP Server Returned")),
-    ),
-    Sample(
-        "GMX, the reason below the address",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Remote SMTP Server Returned"))),
+    Sample("GMX, the reason below the address", f"""\
 From: MAILER-DAEMON@mail.gmx.example.com
 Subject: Mail delivery failed: returning message to sender
 
@@ -316,12 +262,8 @@ delivery retry timeout exceeded
 
 --- The header of the original message is following. ---
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", None, None, False, "Reason: delivery retry timeout exceeded")),
-    ),
-    Sample(
-        "MDaemon",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", None, None, False, "Reason: delivery retry timeout exceeded"))),
+    Sample("MDaemon", f"""\
 From: MDaemon at mx.example.com <MDaemon@mx.example.com>
 Subject: Permanent Delivery Failure
 
@@ -338,12 +280,8 @@ The following addresses did NOT receive a copy of your message:
 
 : Message contains [1] file attachments
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient unknown")),
-    ),
-    Sample(
-        "Exchange 5.5",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "Recipient unknown"))),
+    Sample("Exchange 5.5", f"""\
 From: System Administrator <postmaster@example.com>
 Subject: Undeliverable: Your order is delayed: confirm your address
 
@@ -362,12 +300,8 @@ bob@example.com on Sun, 15 Nov 2026 06:00:05 -0000
 
 ----- Original message -----
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", None, None, True, "The recipient name is not recognized")),
-    ),
-    Sample(
-        "Sendmail of old",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", None, None, True, "The recipient name is not recognized"))),
+    Sample("Sendmail of old", f"""\
 From: Mail Delivery Subsystem <MAILER-DAEMON@mx.example.com>
 Subject: Returned mail: User unknown
 
@@ -384,12 +318,8 @@ The original message was received at Sun, 15 Nov 2026 06:00:00 GMT
 
    ----- Original message follows -----
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown")),
-    ),
-    Sample(
-        "Sendmail, given up after five days",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", "5.1.1", 550, True, "User unknown"))),
+    Sample("Sendmail, given up after five days", f"""\
 From: Mail Delivery Subsystem <MAILER-DAEMON@mx.example.com>
 Subject: Returned mail: Cannot send message within 5 days
 
@@ -403,12 +333,8 @@ Message will be deleted from queue
 
    ----- Original message follows -----
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", None, None, False, "Connection timed out")),
-    ),
-    Sample(
-        "Postfix of old",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", None, None, False, "Connection timed out"))),
+    Sample("Postfix of old", f"""\
 From: MAILER-DAEMON@mx.example.com (Mail Delivery System)
 Subject: Undelivered Mail Returned to Sender
 MIME-Version: 1.0
@@ -433,12 +359,8 @@ Content-Type: message/rfc822
 
 {ORIGINAL}
 --A1.2/mx.example.com--
-""",
-        bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "blocked using bl.example.net")),
-    ),
-    Sample(
-        "Microsoft SMTPSVC without its status part",
-        f"""\
+""", bounce(FailedRecipient("bob@example.com", "5.7.1", 550, True, "blocked using bl.example.net"))),
+    Sample("Microsoft SMTPSVC without its status part", f"""\
 From: postmaster@example.com
 Subject: Delivery Status Notification (Failure)
 
@@ -448,12 +370,8 @@ Delivery to the following recipients failed.
 
        bob@example.com
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", None, None, True, "bob@example.com")),
-    ),
-    Sample(
-        "Exchange Online, its report stripped by a gateway",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", None, None, True, "bob@example.com"))),
+    Sample("Exchange Online, its report stripped by a gateway", f"""\
 From: postmaster@example.com
 Subject: Undeliverable: Your order is delayed: confirm your address
 Content-Type: text/html; charset=utf-8
@@ -465,12 +383,8 @@ dn't be found.</p><p>Diagnostic information for administrators:</p><p>Generating
  server: AM0.example.com</p><p>bob@example.com<br>Remote Server returned '550 5.1=
 .10 RESOLVER.ADR.RecipientNotFound; Recipient not found by SMTP address lookup'</p>
 <p>Original message headers:</p><pre>{ORIGINAL.splitlines()[0].replace("=", "=3D").replace("<", "&lt;").replace(">", "&gt;")}</pre></body></html>
-""",
-        bounce(FailedRecipient("bob@example.com", "5.1.10", 550, True, "RESOLVER.ADR.RecipientNotFound")),
-    ),
-    Sample(
-        "Barracuda, in its own words",
-        f"""\
+""", bounce(FailedRecipient("bob@example.com", "5.1.10", 550, True, "RESOLVER.ADR.RecipientNotFound"))),
+    Sample("Barracuda, in its own words", f"""\
 From: "Mail Delivery System" <MAILER-DAEMON@barracuda.example.com>
 Subject: **Message you sent blocked by our bulk email filter**
 
@@ -481,12 +395,8 @@ Subject: Your order is delayed: confirm your address
 
 Remote server replied: 554 5.7.1 Message blocked due to content
 
-{ORIGINAL}""",
-        bounce(FailedRecipient("bob@example.com", "5.7.1", 554, True, "Message blocked due to content")),
-    ),
-    Sample(
-        "Dovecot, a full mailbox in a disposition notification",
-        f"""\
+{ORIGINAL}""", bounce(FailedRecipient("bob@example.com", "5.7.1", 554, True, "Message blocked due to content"))),
+    Sample("Dovecot, a full mailbox in a disposition notification", f"""\
 From: Mail Delivery Subsystem <postmaster@mx.example.com>
 Subject: Automatically rejected mail
 Auto-Submitted: auto-replied (rejected)
@@ -512,12 +422,8 @@ Content-Type: message/rfc822
 
 {ORIGINAL}
 --1/mx--
-""",
-        bounce(FailedRecipient("bob@example.com", None, None, False, "Quota exceeded")),
-    ),
-    Sample(
-        "no address is named",
-        f"""\
+""", bounce(FailedRecipient("bob@example.com", None, None, False, "Quota exceeded"))),
+    Sample("no address is named", f"""\
 From: <>
 Subject: Mail System Error - Returned Mail
 
@@ -526,7 +432,5 @@ The server said: 550 5.7.1 Access denied
 
 -----Original message-----
 
-{ORIGINAL}""",
-        bounce(FailedRecipient(None, "5.7.1", 550, True, "Access denied")),
-    ),
-)
+{ORIGINAL}""", bounce(FailedRecipient(None, "5.7.1", 550, True, "Access denied"))),
+)  # fmt: skip

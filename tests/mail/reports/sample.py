@@ -64,9 +64,9 @@ Content-Type: {original_type}
 """
 
 
-def failed(status: str, diagnostic: str = "", to: str = "bob@example.com") -> str:
+def failed(status: str, diagnostic: str = "", to: str = "bob@example.com", kind: str = "rfc822; ") -> str:
     """What a notification usually says of a recipient."""
-    fields = f"Final-Recipient: rfc822; {to}\nAction: failed\nStatus: {status}"
+    fields = f"Final-Recipient: {kind}{to}\nAction: failed\nStatus: {status}"
     return f"{fields}\nDiagnostic-Code: {diagnostic}" if diagnostic else fields
 
 
