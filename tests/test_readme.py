@@ -171,7 +171,6 @@ def test_the_page_on_sending_works_as_written(started: tuple[Clone, str]) -> Non
     assert '"credits_reserved":1' in seen
     assert '"filename":"invoice.txt"' in seen
     assert seen.lower().count("idempotent-replayed: true") == 1
-    assert "Did you mean `reply_to`?" in seen
     assert '"source":"smtp"' in seen
     assert len(re.findall(r'"status":"queued"', seen)) == 5
     assert len(re.findall(r'"status":"delivered"', seen)) == 2
@@ -207,7 +206,6 @@ def test_the_page_on_the_dashboard_works_as_written(started: tuple[Clone, str]) 
     assert re.search(r"^http://127\.0\.0\.1:\d+/dashboard\S*#link=\S+$", seen, re.MULTILINE)
     assert '"step":"test_mail"' in seen
     assert '"messages":[{' in seen
-    assert ",operator,,account.created," in seen
 
 
 def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> None:
