@@ -31,24 +31,33 @@ _shell = re.compile(r"^ *```sh\n(.*?)^ *```$", re.DOTALL | re.MULTILINE)
 # What macOS and the BSDs don't have: options, by program, and whole programs.
 _gnu_options = {
     "base64": r"-w|--wrap",
-    "cp": r"-t|--parents",
-    "date": r"-d|--date|-I|\S*%N",
+    "cp": r"-t",
+    "date": r"-d|-I|\S*%N",
     "echo": r"-e",
-    "find": r"-printf",
-    "grep": r"-\w*P",
-    "readlink": r"-[fe]",
-    "sed": r"-i(?![.\w])|-r|-\w*z",
-    "sort": r"-\w*V",
-    "stat": r"-c|--format",
-    "xargs": r"-\w*[rd]",
+    "find": r"-printf|-\w*regextype",
+    "grep": r"-\w*P|--perl-regexp",
+    "head": r"-[nc] ?-|-\d+c",
+    "ls": r"-\w*v",
+    "mktemp": r"-p",
+    "readlink": r"-[fem]",
+    "sed": r"-i(?![.\w])|-r|-\w*z|--\w",
+    "sort": r"-\w*[Vh]",
+    "stat": r"-c",
+    "touch": r"-d",
+    "xargs": r"-\w*[rd]|--\w",
 }
+# BSD's versions of these take no option that begins with two dashes, not even `--` before a word.
+_gnu_long = "chmod|cp|cut|date|echo|head|ln|ls|mkdir|mktemp|mv|readlink|rm|sort|stat|tail|tee|touch|tr|uniq|wc"
 _gnu_programs = "nproc|numfmt|realpath|setsid|sha256sum|shuf|tac|timeout"
 _gnu = re.compile(
     "|".join(
-        [rf"\b(?:{_gnu_programs}) "]
+        [rf"\b(?:{_gnu_programs}) ", rf"(?:^|[|;&(]) *(?:{_gnu_long}) (?:[^|;&)\n]* )?--(?:\w| )"]
         + [rf"\b{program} (?:[^|;&)\n]* )?[\"']?(?:{options})" for program, options in _gnu_options.items()]
     )
 )
+# What a person reads from top to bottom; a screen holds some 200 words.
+GUIDES = [page for page in PAGES if page.parent.name in {"howto", "tutorial"} or page.parent == ROOT / "docs"]
+GUIDE_WORDS_MAX = 12 * 200
 READ_THE_CODE = ROOT / "docs/internals/read-the-code.md"
 
 
@@ -211,11 +220,32 @@ def test_gnu_options_are_recognised() -> None:
         "x | base64 -w 0",
         "grep -oP a f",
         "readlink -f .",
+        "stat -c %a f",
+        "mktemp -p d",
+        "x | xargs -r rm",
+        "x | sort -V",
+        "cp -- -a b",
+        "mkdir --parents d",
+        "x | head -n -1",
         "nproc ",
     ]
     assert [line for line in refused if not _gnu.search(line)] == []
-    portable = ["sed -i.old 's|a|b|' f", "sed -n p f", "date -u +%FT%TZ", "base64 -d f", "grep -o 'P' f", "sort -u f"]
+    portable = [
+        "sed -i.old 's|a|b|' f",
+        "sed -n p f",
+        "date -u +%FT%TZ",
+        "base64 -d f",
+        "grep -o 'P' f",
+        "sort -u f",
+        "x | head -n 1",
+        "posthouse account list --json | sort -u",
+    ]
     assert [line for line in portable if _gnu.search(line)] == []
+
+
+@pytest.mark.parametrize("page", GUIDES, ids=_name)
+def test_a_guide_has_at_most_twelve_screens(page: Path) -> None:
+    assert len(page.read_text().split()) <= GUIDE_WORDS_MAX
 
 
 def test_the_pages_of_settings_commands_and_metrics_are_those_of_the_code() -> None:

@@ -171,7 +171,6 @@ def test_the_page_on_sending_works_as_written(started: tuple[Clone, str]) -> Non
     assert '"credits_reserved":1' in seen
     assert '"filename":"invoice.txt"' in seen
     assert seen.lower().count("idempotent-replayed: true") == 1
-    assert "Did you mean `reply_to`?" in seen
     assert '"source":"smtp"' in seen
     assert len(re.findall(r'"status":"queued"', seen)) == 5
     assert len(re.findall(r'"status":"delivered"', seen)) == 2
@@ -187,7 +186,7 @@ def test_the_page_on_scheduled_mail_works_as_written(started: tuple[Clone, str])
     seen = started[0].follow(ROOT / HOWTO / "send-later.md")
     assert seen.count('"send_at":"20') == 3
     assert '"status":"cancelled"' in seen
-    assert seen.count('"cancelled":1,"tried":0') == 2
+    assert seen.count('"cancelled":1,"tried":0') == 1
 
 
 def test_the_page_on_sending_again_works_as_written(started: tuple[Clone, str]) -> None:
@@ -205,10 +204,8 @@ def test_the_page_on_the_dashboard_works_as_written(started: tuple[Clone, str]) 
     path = {"PATH": f"{sys.prefix}/bin:{os.environ['PATH']}"}
     seen = started[0].follow(ROOT / HOWTO / "dashboard.md", path)
     assert re.search(r"^http://127\.0\.0\.1:\d+/dashboard\S*#link=\S+$", seen, re.MULTILINE)
-    assert "grace@shop.example may log in as owner." in seen
     assert '"step":"test_mail"' in seen
     assert '"messages":[{' in seen
-    assert ",operator,,account.created," in seen
 
 
 def test_the_page_on_templates_works_as_written(started: tuple[Clone, str]) -> None:
@@ -237,18 +234,13 @@ def test_the_page_on_metadata_works_as_written(started: tuple[Clone, str]) -> No
     assert '"code"' not in seen
 
 
-def test_the_page_on_forgotten_content_works_as_written(started: tuple[Clone, str]) -> None:
-    seen = started[0].follow(ROOT / HOWTO / "forget.md")
+def test_the_page_on_personal_data_works_as_written(started: tuple[Clone, str]) -> None:
+    seen = started[0].follow(ROOT / HOWTO / "personal-data.md")
     assert seen.count('"content":"forget"') == 2
     assert "314159" not in seen
-    assert seen.count('"code":"not_found"') == 1
-
-
-def test_the_page_on_erasing_works_as_written(started: tuple[Clone, str]) -> None:
-    seen = started[0].follow(ROOT / HOWTO / "erase.md")
+    assert seen.count('"code":"not_found"') == seen.count('"code"') == 1
     assert '"erasure":{"id":"er_' in seen
     assert "gone@example.net" not in seen
-    assert '"code"' not in seen
 
 
 def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> None:
@@ -257,18 +249,12 @@ def test_the_page_on_webhooks_works_as_written(started: tuple[Clone, str]) -> No
     assert "valid: signed 30 s ago\n" in seen
     assert "  verified: signed " in seen
     assert '"next_cursor":"ev_' in seen
-    assert '"deleted":true' in seen
-    assert '"code"' not in seen
-
-
-def test_the_page_on_endpoints_works_as_written(started: tuple[Clone, str]) -> None:
-    seen = started[0].follow(ROOT / HOWTO / "endpoints.md")
     assert (started[0].directory / ".posthouse" / "endpoint.secret").read_text().startswith("whsec_")
     assert '"previous_secret_until":"20' in seen
     assert '"type":"webhook.test"' in seen
     assert '"replayed":0' in seen
     assert '"header_names":["Authorization"]' in seen
-    assert '"deleted":true' in seen
+    assert seen.count('"deleted":true') == 2
     assert '"code"' not in seen
 
 
@@ -391,12 +377,10 @@ def test_every_page_with_commands_is_followed_here() -> None:
                 "accounts",
                 "addresses-and-pools",
                 "dashboard",
-                "endpoints",
-                "erase",
                 "first-server",
-                "forget",
                 "keys-for-programs",
                 "metadata",
+                "personal-data",
                 "queue",
                 "receive-webhooks",
                 "retention",

@@ -38,7 +38,7 @@ SEARCHES: Final = {
     "templates": {"howto/templates/"},
     "attachments": {"howto/send-mail/"},
     "suppressions": {"reference/suppressions/"},
-    "erase": {"howto/erase/"},
+    "erase": {"howto/personal-data/"},
     "pricing": {"internals/scaling/"},
 }
 FOUND_MIN: Final = 18

@@ -39,11 +39,11 @@ receive; [errors](../reference/errors.md) have their causes, and what to do. For
 [openapi.json](../reference/openapi.json); a running service shows it at `/docs`, where every request can be tried.
 """
 _EVENTS: Final = """
-[The webhook](../howto/receive-webhooks.md) of an account gets the first four. [Endpoints](../howto/endpoints.md) can
-get all of them, and about a message a few more fields: `reason` (if something went wrong), `mode`, and your `tags` and
-`metadata`. [List events](list-events.md) shows those of the last 30 days. Empty fields are left out, and new fields may
-be added. What holds for events: [webhooks](../reference/webhooks.md#what-is-sent),
-[endpoints](../reference/endpoints.md).
+[The webhook](../howto/receive-webhooks.md) of an account gets the first four.
+[Endpoints](../howto/receive-webhooks.md#endpoints) can get all of them, and about a message a few more fields: `reason`
+(if something went wrong), `mode`, and your `tags` and `metadata`. [List events](list-events.md) shows those of the last
+30 days. Empty fields are left out, and new fields may be added. What holds for events:
+[webhooks](../reference/webhooks.md#what-is-sent), [endpoints](../reference/endpoints.md).
 """
 # Where all rules of a family are; those of an operation are on its page.
 _RULES: Final = {

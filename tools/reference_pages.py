@@ -96,7 +96,8 @@ def reasons() -> str:
         "# Why mail waits, bounces or fails",
         "",
         "A message's timeline names the `reason` of each result, with this explanation; so do events for",
-        "[endpoints](../howto/endpoints.md), and the counts of `GET /v1/reasons`. They are grouped by who causes them.",
+        "[endpoints](../howto/receive-webhooks.md#endpoints), and the counts of `GET /v1/reasons`. They are grouped by",
+        "who causes them.",
     ]
     explained = [explain_reason(reason) for reason in DeliveryReason]
     for cause, title in _CAUSES.items():

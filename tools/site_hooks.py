@@ -90,7 +90,7 @@ MARKUP: Final = re.compile(
 _BLOCK: Final = r"```\w+\n(?:(?!```).*\n)*```\n"
 # A shell block to which the first examples of the client libraries belong.
 EXAMPLES: Final = re.compile(rf"^({_BLOCK})\n<!-- the same with a client library -->\n", re.MULTILINE)
-_SECTION: Final = rf"### (?:{'|'.join(LANGUAGES.values())}|JavaScript)[^\n]*\n\n{_BLOCK}"
+_SECTION: Final = rf"### (?:{'|'.join(LANGUAGES.values())})[^\n]*\n\n{_BLOCK}"
 IN_LANGUAGES: Final = re.compile(rf"^{_SECTION}(?:\n{_SECTION})+", re.MULTILINE)
 
 # The page with a calculator, which assets/sizing.js is.

@@ -13,7 +13,7 @@ import pytest_asyncio
 
 from posthouse.flows.shared.tickets import Tickets
 from posthouse.flows.webhooks.endpoints import Endpoints, EndpointWish
-from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, ACCOUNT_WAITING_MAX, POSTPONE_SECONDS_MAX
+from posthouse.flows.webhooks.sender import ACCOUNT_CALLS_MAX, ACCOUNT_WAITING_MAX, POSTPONE_SECONDS_MAX, SLOW_SECONDS
 from posthouse.rules import ids
 from posthouse.rules.credential import OPERATOR
 from posthouse.rules.endpoint import PREVIOUS_VALID, SIGNATURE_HEADER, SWITCHED_OFF, new_secret
@@ -340,6 +340,37 @@ async def test_when_all_calls_are_taken_accounts_take_turns(flow: WebhookFlow) -
     assert Counter(slow.begun) == {"/slow": 12, "/quick": 2}
     assert slow.begun.index("/quick") <= 6
     assert max(place for place, path in enumerate(slow.begun) if path == "/quick") <= 9
+
+
+async def test_each_good_answer_gets_an_endpoint_one_more_call_until_answers_are_slow(flow: WebhookFlow) -> None:
+    held = GatedClient(flow.caller)
+    flow.notification = flow.another_worker(client=held)
+    await flow.subscribe("/slow")
+    await flow.notification.renew()
+    await offer_events(flow, 50)
+    await eventually(lambda: len(held.begun) == ACCOUNT_CALLS_MAX)
+    held.release(10)
+    await eventually(lambda: len(held.begun) == 10 + 20)
+    flow.clock.advance(seconds=10 * SLOW_SECONDS + 1)
+    held.release(20)
+    await eventually(lambda: len(held.begun) == 30 + ACCOUNT_CALLS_MAX)
+    held.release(20)
+    await flow.notification.settle()
+    assert len(flow.requests_to("/slow")) == 50
+
+
+async def test_a_busy_process_keeps_calls_for_other_accounts(flow: WebhookFlow) -> None:
+    held = GatedClient(flow.caller)
+    flow.notification = flow.another_worker(calls_max=30, client=held)
+    await flow.subscribe("/slow")
+    await flow.notification.renew()
+    await offer_events(flow, 50)
+    await eventually(lambda: len(held.begun) == ACCOUNT_CALLS_MAX)
+    held.release(10)
+    await eventually(lambda: len(held.begun) == 10 + 30 // 2)
+    held.release(40)
+    await flow.notification.settle()
+    assert len(flow.requests_to("/slow")) == 50
 
 
 async def test_a_full_process_has_capacity_for_an_account_with_nothing_waiting(flow: WebhookFlow) -> None:

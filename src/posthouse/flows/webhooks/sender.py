@@ -81,7 +81,7 @@ class _Destination:
     running: int = 0
     # A moving average of how long a request takes.
     seconds: float = 0.1
-    # One more after each answer in good time with a 2xx; after any other answer, as at first.
+    # One more after each 2xx; as at first after any other answer, and while answers are slow.
     calls_max: int = ACCOUNT_CALLS_MAX
     # The time up to which space is promised to postponed tickets.
     horizon: float = 0.0
@@ -96,9 +96,11 @@ class _Destination:
         """The approximate seconds between two calls."""
         return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / self.calls_max
 
-    def note_answer(self, outcome: WebhookOutcome) -> None:
-        is_slow = outcome.duration_ms is None or outcome.duration_ms > SLOW_SECONDS * 1000
-        is_good = outcome.result is WebhookResult.SUCCEEDED and not is_slow
+    @property
+    def is_slow(self) -> bool:
+        return self.seconds > SLOW_SECONDS
+
+    def note_call(self, *, is_good: bool) -> None:
         self.calls_max = min(self.calls_max + 1, GOOD_CALLS_MAX) if is_good else ACCOUNT_CALLS_MAX
 
     def is_idle(self, now: float) -> bool:
@@ -146,7 +148,7 @@ class _Account:
             return 1
         if len(self.destinations) == 1:
             return calls_max
-        return 1 if destination.seconds > SLOW_SECONDS else calls_max // 2
+        return 1 if destination.is_slow else calls_max // 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -305,6 +307,8 @@ class WebhookSender:
         destination.running -= 1
         account.running -= 1
         self._running -= 1
+        if destination.is_slow:
+            destination.calls_max = ACCOUNT_CALLS_MAX
         if self._claims.is_stopping:
             return
         # After the waiting ones: otherwise the first accounts would take every turn.
@@ -414,7 +418,7 @@ class WebhookSender:
         if call is not None:
             claim_store.end_call(call, answer)
         outcome = self._outcome(claimed, claimed.url, answer)
-        destination.note_answer(outcome)
+        destination.note_call(is_good=outcome.result is WebhookResult.SUCCEEDED)
         if outcome.result is WebhookResult.SUCCEEDED:
             if destination.is_limited:
                 # The promised space was that of a limited endpoint.
