@@ -31,7 +31,7 @@ from posthouse.dev import ports as free_ports
 from posthouse.dev.home import ACCOUNT, DIRECTORY, LOCALHOST, Home
 from posthouse.dev.ports import DevError, Ports
 from posthouse.dev.postgres import PostgresError, PrivatePostgres, free_port, stop_left_server
-from posthouse.entrypoints.http.static_content import is_dashboard_built
+from posthouse.entrypoints.http.static_content import NOT_BUILT, is_dashboard_built
 from posthouse.rules.credential import OPERATOR, Mode, Role, Scope
 
 # What `posthouse dev` prints once everything runs. Lines have no border at the sides, so that they can be copied.
@@ -45,9 +45,11 @@ def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, secon
     """`link` opens the dashboard or the page of captured mail, once."""
     # Commands find the default directory automatically.
     posthouse = "posthouse" if home.directory == DIRECTORY else f"POSTHOUSE_CONFIG={home.config} posthouse"
-    skipped = "".join(f"\n  port {taken} is taken, {chosen} is used instead" for taken, chosen in ports.skipped)
+    notes = "".join(f"\n  port {taken} is taken, {chosen} is used instead" for taken, chosen in ports.skipped)
+    if not is_dashboard_built():
+        notes += f"\n  {NOT_BUILT}"
     return f"""\
-{" Posthouse ":━^{WIDTH}}
+{" Posthouse is running ":━^{WIDTH}}
   No mail leaves: all of it, with any key, is captured. Read it here (the link works once, within 10 minutes):
 
   {link}
@@ -55,7 +57,7 @@ def panel(demo: Mapping[str, str], home: Home, ports: Ports, *, link: str, secon
   API {demo["DEMO_URL"]} (reference: {demo["DEMO_URL"]}/docs), SMTP {demo["DEMO_SMTP_URL"]} (STARTTLS)
   login {demo["DEMO_LOGIN_EMAIL"]} with {demo["DEMO_LOGIN_PASSWORD"]}
   live key {demo["DEMO_LIVE_KEY"]}
-  test key {demo["DEMO_TEST_KEY"]}{skipped}
+  test key {demo["DEMO_TEST_KEY"]}{notes}
 {" Send an email with curl ":─^{WIDTH}}
 {_curl(demo)}
 {" with Python ":─^{WIDTH}}
