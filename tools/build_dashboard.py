@@ -1,7 +1,7 @@
-"""Builds the dashboard for a wheel that is made in a clone without it, such as that of `uvx --from '.[dev]' posthouse dev`.
+"""Builds the dashboard for a wheel that is made in a clone without it, as `uvx --from '.[dev]' posthouse dev` does.
 
-The machine's npm does it, or, if there is none with a recent Node, that of a package. A wheel without the dashboard still
-works: if npm fails, for example without a network, it is left out, and `posthouse dev` says so.
+The machine's npm does it, or, if there is none with a recent Node, that of a package. A wheel without the dashboard
+still works: if npm fails, for example without a network, it is left out, and `posthouse dev` says so.
 """
 
 import shutil
