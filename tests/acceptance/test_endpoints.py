@@ -405,21 +405,6 @@ async def test_a_disabled_or_deleted_endpoint_gets_nothing_and_its_deliveries_sa
     assert (await tenant.call("GET", "/v1/endpoints")).body["endpoints"] == []
 
 
-@pytest.mark.rule("END-15")
-async def test_another_accounts_endpoint_is_not_found(tenant: Tenant, other_tenant: Tenant) -> None:
-    endpoint_id, _ = await created(tenant, URL)
-    for method, path, body in (
-        ("GET", "", ABSENT),
-        ("PUT", "", {"url": URL}),
-        ("DELETE", "", ABSENT),
-        ("POST", "/rotate-secret", ABSENT),
-        ("POST", "/ping", ABSENT),
-        ("GET", "/deliveries", ABSENT),
-    ):
-        answer = await other_tenant.call(method, f"/v1/endpoints/{endpoint_id}{path}", body)
-        assert (answer.status, answer.body["code"]) == (404, "not_found"), path
-
-
 @pytest.mark.rule("END-18")
 async def test_an_operator_can_switch_endpoints_off(
     processes: ServiceProcesses, receiver: WebhookReceiver, start_service: StartService

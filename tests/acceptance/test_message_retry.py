@@ -40,26 +40,6 @@ async def test_deferred_recipients_are_due_at_once(tenant: Tenant) -> None:
     assert [wait["reason"] for wait in await waiting(tenant, message_id)] == ["due", "due"]
 
 
-@pytest.mark.rule("MSR-01")
-async def test_a_single_recipient_can_be_named(tenant: Tenant) -> None:
-    message_id = await deferred(tenant, "ada@example.org", "bob@example.org")
-    assert results(await retry(tenant, message_id, recipient="Bob@Example.org")) == {"bob@example.org": "now"}
-    assert [wait["reason"] for wait in await waiting(tenant, message_id)] == ["deferred", "due"]
-    unknown = await retry(tenant, message_id, recipient="eve@example.org")
-    assert (unknown.status, unknown.body["code"]) == (400, "invalid_request")
-
-
-@pytest.mark.rule("MSR-02")
-async def test_what_is_final_or_on_its_way_stays_as_it_is(tenant: Tenant) -> None:
-    new = (await tenant.accepts())["id"]
-    assert set(results(await retry(tenant, new)).values()) <= {"on_its_way", "due"}
-    worker = TenantWorker(tenant)
-    (claimed,) = await worker.claim(new)
-    assert results(await retry(tenant, new)) == {"ada@example.org": "sending"}
-    await worker.record(claimed, DeliveryResult.DELIVERED)
-    assert results(await retry(tenant, new)) == {"ada@example.org": "final"}
-
-
 @pytest.mark.rule("MSR-04")
 async def test_a_retry_needs_a_member_and_is_in_the_audit_log(tenant: Tenant) -> None:
     message_id = await deferred(tenant)

@@ -46,13 +46,6 @@ async def test_other_metadata_is_refused(regular: Tenant, given: object) -> None
     await regular.refuses(regular.mail(metadata=given), 400, "invalid_request", "metadata")
 
 
-@pytest.mark.rule("META-01")
-async def test_twenty_pairs_of_the_longest_are_taken(regular: Tenant) -> None:
-    pairs = {f"{number:02}" + "x" * 62: "v" * 500 for number in range(20)}
-    made = await sent(regular, metadata=pairs)
-    assert (await regular.get(made)).body["metadata"] == pairs
-
-
 @pytest.mark.rule("META-02", "META-03")
 async def test_metadata_is_shown_and_never_in_the_mail(tenant: Tenant) -> None:
     made = await sent(tenant, metadata=PAIRS)

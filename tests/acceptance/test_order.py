@@ -60,16 +60,6 @@ async def test_the_credential_comes_before_everything_else(regular: Tenant, send
     assert answer.is_refusal(401, "unauthorized")
 
 
-@pytest.mark.rule("ORDER-02")
-async def test_size_comes_before_json(service: Service, regular: Tenant) -> None:
-    answer = await service.raw(
-        f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {regular.basic}\r\nIdempotency-Key: x\r\n"
-        f"Content-Type: application/json\r\nContent-Length: {16 * MIB + 1}\r\n\r\n".encode()
-        + b"{{{"
-    )
-    assert answer.is_refusal(413, "payload_too_large")
-
-
 @pytest.mark.rule("ORDER-03")
 async def test_json_and_shape_come_before_the_key(regular: Tenant) -> None:
     key = regular.new_key()

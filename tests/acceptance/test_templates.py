@@ -11,7 +11,6 @@ from tests.support.http_answer import Answer
 from tests.support.service import ABSENT, Tenant
 
 CONTENT = {"subject": "Hello {{ name }}", "text": "Dear {{ name }},", "html": "<p>Dear {{name}},</p>"}
-MIB = 1024 * 1024
 
 
 def sending(tenant: Tenant, alias: str, variables: object = ABSENT, **changes: object) -> dict[str, Any]:
@@ -167,15 +166,6 @@ async def test_preview_renders_any_version_and_sends_nothing(regular: Tenant) ->
     missing = await preview(regular, alias, variables={})
     assert missing.is_refusal(400, "invalid_request", "name")
     assert await regular.state() == before
-
-
-@pytest.mark.rule("TMPL-14")
-async def test_values_render_as_themselves(regular: Tenant) -> None:
-    alias = regular.new_key()
-    await regular.template(alias, text="[{{ v }}]")
-    for value, shown in ((None, ""), ("", ""), ("x", "x"), (3, "3"), (-1.5, "-1.5"), (True, "true"), (False, "false")):
-        answer = await preview(regular, alias, variables={"v": value})
-        assert answer.body["text"] == f"[{shown}]"
 
 
 @pytest.mark.rule("TMPL-15", "SEND-06")

@@ -125,6 +125,7 @@ def test_nothing_is_stored_of_none() -> None:
     assert stored_metadata({}) is None
 
 
+@pytest.mark.rule("META-01")
 @pytest.mark.parametrize(
     ("given", "named"),
     [

@@ -179,6 +179,7 @@ async def test_a_token_ends_with_its_time(flow: SessionFlow) -> None:
     assert not await flow.is_good(session)
 
 
+@pytest.mark.rule("SES-04")
 async def test_a_switch_gives_a_token_of_the_same_session_that_ends_no_later(flow: SessionFlow) -> None:
     first = await flow.login()
     flow.clock.advance(hours=5)
@@ -238,6 +239,7 @@ async def test_another_users_session_makes_no_token_good(flow: SessionFlow) -> N
     assert not await flow.is_good(LoginSession(forged, said.expires_at))
 
 
+@pytest.mark.rule("TEAM-03")
 async def test_a_member_who_is_removed_keeps_their_other_accounts(flow: SessionFlow) -> None:
     first = await flow.login()
     other = await flow.sessions.switch(await flow.member(first), ids.text(ids.ACCOUNT, flow.accounts[1]))
@@ -443,6 +445,7 @@ async def test_of_two_logins_with_one_code_at_once_one_is_let_in(flow: SessionFl
         assert {end.code for end in ends if isinstance(end, Refusal)} == {Code.UNAUTHORIZED}
 
 
+@pytest.mark.rule("TOTP-03")
 async def test_a_missing_or_wrong_code_counts_against_the_person(flow: SessionFlow) -> None:
     await flow.confirmed(await flow.login())
     with refused(Code.UNAUTHORIZED, "send `code`") as missing:
@@ -454,6 +457,7 @@ async def test_a_missing_or_wrong_code_counts_against_the_person(flow: SessionFl
     assert await flow.failures("code ") == 1
 
 
+@pytest.mark.rule("TOTP-03")
 async def test_a_wrong_password_says_nothing_of_a_code(flow: SessionFlow) -> None:
     await flow.confirmed(await flow.login())
     for code in (None, "000000"):
@@ -514,6 +518,7 @@ async def test_an_operator_switches_a_second_factor_off(flow: SessionFlow) -> No
     await flow.login()
 
 
+@pytest.mark.rule("TOTP-09")
 async def test_a_persons_own_changes_are_noted_in_each_of_their_accounts(flow: SessionFlow) -> None:
     session = await flow.login()
     await flow.confirmed(session)
@@ -531,6 +536,7 @@ async def test_a_persons_own_changes_are_noted_in_each_of_their_accounts(flow: S
     assert len(rows) == 6
 
 
+@pytest.mark.rule("TOTP-08")
 async def test_secrets_are_in_no_column_and_no_repr(flow: SessionFlow) -> None:
     member = await flow.member(session := await flow.login())
     begun = await flow.sessions.begin_totp(member, PASSWORD, HOME)

@@ -142,6 +142,7 @@ async def test_a_user_that_can_not_be_made_is_explained(flow: TeamFlow) -> None:
 # Members.
 
 
+@pytest.mark.rule("TEAM-04")
 async def test_two_owners_who_remove_each_other_at_once_leave_one(flow: TeamFlow) -> None:
     for number in range(5):
         account_id = await flow.account(f"account {number}")
@@ -153,6 +154,7 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(flow: TeamFlow
         assert list((await flow.roles(account_id)).values()) == [Role.OWNER]
 
 
+@pytest.mark.rule("TEAM-04")
 async def test_of_owners_who_all_step_down_at_once_one_stays(flow: TeamFlow) -> None:
     account_id = await flow.account()
     owners = [await flow.user(account_id, name) for name in ("ada", "bob", "eve")]
@@ -278,6 +280,7 @@ async def test_guessing_at_an_invitation_counts_as_guessing_at_the_login(flow: T
     await flow.accept(made)
 
 
+@pytest.mark.rule("TEAM-07")
 async def test_a_new_invitation_replaces_the_one_before(flow: TeamFlow) -> None:
     account_id = await flow.account()
     first = await flow.team.invite(account_id, "eve@example.com", Role.OWNER, OPERATOR)
@@ -332,6 +335,7 @@ async def test_an_owner_who_steps_down_while_an_invitation_is_accepted_invites_n
     assert set(await flow.roles(account_id)) == {"bob"}
 
 
+@pytest.mark.rule("TEAM-07")
 async def test_a_removed_member_does_not_come_back_through_an_invitation(flow: TeamFlow) -> None:
     account_id = await flow.account()
     ada = await flow.user(account_id, "ada")
@@ -361,6 +365,7 @@ async def test_no_race_makes_more_members_than_there_may_be(flow: TeamFlow) -> N
     assert await flow.value("SELECT count(*) FROM memberships") == limits.MEMBERS_MAX
 
 
+@pytest.mark.rule("TEAM-07")
 async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow) -> None:
     account_id = await flow.account()
     for number in range(limits.INVITATIONS_MAX - 1):
