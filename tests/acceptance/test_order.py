@@ -119,14 +119,10 @@ async def test_the_sender_domain_comes_before_template_and_mime(tenant: Tenant) 
     await tenant.refuses(body, 413, "payload_too_large")
 
 
-async def exhausted(tenant: Tenant) -> None:
-    await tenant.use_up_rate()
-
-
 @pytest.mark.rule("ORDER-08")
 async def test_template_and_mime_come_before_the_rate(service: Service) -> None:
     tenant = await service.account(rate=(1, 1))
-    await exhausted(tenant)
+    await tenant.use_up_rate()
     await tenant.refuses(tenant.mail(text=ABSENT, template="unknown"), 400, "invalid_request", "unknown")
     await tenant.refuses(tenant.mail(text="x" * (10 * MIB + 1)), 413, "payload_too_large")
     await tenant.refuses(tenant.mail(), 429, "rate_limited")

