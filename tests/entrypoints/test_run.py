@@ -170,16 +170,6 @@ def refusal(runs: Runs, *words: str, below: Sequence[str] = ()) -> str:
     return done.stderr
 
 
-async def test_parts_that_share_a_stream_in_memory_must_run_together(runs: Runs) -> None:
-    for words in (["delivery"], ["dispatch"], ["http", "maintenance", "delivery"], ["notification"]):
-        errors = await asyncio.to_thread(refusal, runs, *words)
-        assert errors.startswith(
-            "posthouse: with the stream in memory, dispatch, delivery and notification work in one"
-        )
-        assert "`posthouse run dispatch delivery notification`" in errors
-        assert errors.count("\n") == 1
-
-
 async def test_a_process_with_too_few_open_files_does_not_start(runs: Runs) -> None:
     parts = "dispatch", "delivery", "notification"
     errors = await asyncio.to_thread(refusal, runs, *parts, below=["prlimit", "--nofile=550:550"])
