@@ -137,14 +137,10 @@ async def test_all_messages_with_a_tag_or_with_metadata_are_cancelled(service: S
     tagged = [await later(tenant, tags=["reminder"]) for _ in range(3)]
     ordered = [await later(tenant, metadata={"order": "1001", "kind": kind}) for kind in "ab"]
     others = [await later(tenant), await later(tenant, tags=["other"], metadata={"order": "1002"})]
-    for body in (
-        {},
-        {"metadata": {}},
-        {"tag": ""},
-        {"tag": 7},
-        {"metadata": {"a b": "c"}},
-        {"tag": "x", "cursor": "y"},
-    ):
+    wrong: list[dict[str, Any]] = [
+        {}, {"metadata": {}}, {"tag": ""}, {"tag": 7}, {"metadata": {"a b": "c"}}, {"tag": "x", "cursor": "y"},
+    ]  # fmt: skip
+    for body in wrong:
         assert (await cancel_many(tenant, **body)).is_refusal(400, "invalid_request"), body
     for is_dry_run in (True, False):
         answer = await cancel_many(tenant, tag="reminder", dry_run=is_dry_run)
@@ -224,8 +220,9 @@ async def test_many_need_the_role_of_a_member_or_the_scope_of_messages(tenant: T
 async def test_a_message_is_moved_to_another_time(tenant: Tenant) -> None:
     message_id = await later(tenant)
     before = await schedule(tenant, message_id)
-    for wrong in ({}, {"send_at": None}, {"send_at": "soon"}, {"send_at": "2099-01-01T09:00:00Z"}, []):
-        assert (await move(tenant, message_id, wrong)).is_refusal(400, "invalid_request"), wrong
+    wrong: list[object] = [{}, {"send_at": None}, {"send_at": "soon"}, {"send_at": "2099-01-01T09:00:00Z"}, []]
+    for body in wrong:
+        assert (await move(tenant, message_id, body)).is_refusal(400, "invalid_request"), body
     assert await schedule(tenant, message_id) == before
     plain = (await tenant.accepts())["id"]
     assert (await move(tenant, plain, {"send_at": ahead(days=1).isoformat()})).is_refusal(409, "conflict")

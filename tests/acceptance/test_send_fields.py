@@ -97,13 +97,18 @@ async def test_one_kind_of_content_is_needed_and_suffices(regular: Tenant) -> No
     bare = regular.mail(text=ABSENT)
     alias = regular.new_key()
     await regular.template(alias, subject="Hello", text="Good morning.")
-    contents: list[dict[str, object]] = [{"text": "x"}, {"html": "<p>x</p>"}, {"attachments": [ATTACHMENT]}]
-    for content in (*contents, {"template": alias}):
+    contents: list[dict[str, Any]] = [
+        {"text": "x"}, {"html": "<p>x</p>"}, {"attachments": [ATTACHMENT]}, {"template": alias},
+    ]  # fmt: skip
+    for content in contents:
         await regular.accepts(bare | content)
-    nothing: list[dict[str, object]] = [{}, {"text": ""}, {"html": ""}, {"attachments": []}]
-    for content in (*nothing, {"text": None, "html": "", "template": None}):
+    nothing: list[dict[str, Any]] = [
+        {}, {"text": ""}, {"html": ""}, {"attachments": []}, {"text": None, "html": "", "template": None},
+    ]  # fmt: skip
+    for content in nothing:
         await regular.refuses(bare | content, 400, "invalid_request", "text", "html")
-    for variables in ([], "x", 7, {"name": []}, {"name": {}}, {"name": ["x"]}):
+    wrong: list[object] = [[], "x", 7, {"name": []}, {"name": {}}, {"name": ["x"]}]
+    for variables in wrong:
         await regular.refuses(bare | {"template": alias, "variables": variables}, 400, "invalid_request", "variables")
 
 

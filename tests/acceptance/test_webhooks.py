@@ -1,6 +1,7 @@
 """Webhooks and events over HTTP: saved, shown, pinged, replayed, listed, only for their own account."""
 
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -75,7 +76,7 @@ async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> N
 
 @pytest.mark.rule("HOOK-05")
 async def test_a_wrong_field_is_named_and_nothing_is_saved(tenant: Tenant) -> None:
-    wrong: list[tuple[dict[str, object], str]] = [
+    wrong: list[tuple[Mapping[str, object], str]] = [
         ({"url": URL, "events": ["webhook.test"]}, "webhook.test"),
         ({"url": URL, "events": ["email.delivered", "email.opened"]}, "email.opened"),
         ({"url": URL, "events": ["EMAIL.DELIVERED"]}, "EMAIL.DELIVERED"),

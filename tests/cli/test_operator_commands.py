@@ -89,8 +89,8 @@ def test_secrets_are_shown_once_and_end_when_revoked(operator: Operator) -> None
     account = operator.account("secrets")
     credential = operator.json("credential", "create", account, "web", "--allow", "192.0.2.0/24")
     assert credential["allowed_networks"] == ["192.0.2.0/24"]
-    words = ("--test", "--read", "--expires", "90d", "--credential", credential["username"])
-    key = operator.json("key", "create", account, *words)
+    options = ("--test", "--read", "--expires", "90d", "--credential", credential["username"])
+    key = operator.json("key", "create", account, *options)
     assert key["secret"].startswith("ph_test_")
     assert "is no time" in operator.type("key", "create", account, "--expires", "soon", status=1)
     password, email = "correct horse battery", "ada@secrets.example.com"
