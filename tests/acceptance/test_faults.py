@@ -1,6 +1,7 @@
-"""Faults that a client can meet: PostgreSQL unreachable, a lock that is not granted, a stopping process."""
+"""Faults that a client can meet: PostgreSQL unreachable, a lock that is not granted, a process that stops or dies."""
 
 import asyncio
+import json
 import signal
 
 import pytest
@@ -53,27 +54,22 @@ async def test_without_postgresql_the_service_is_unavailable_and_comes_back(
     await relay.cut()
 
 
-@pytest.mark.rule("CODE-15", "IDEM-07")
-async def test_a_lock_that_is_not_granted_is_a_temporary_failure(tenant: Tenant, regular: Tenant) -> None:
+@pytest.mark.rule("CODE-15", "IDEM-07", "MONEY-05")
+async def test_a_lock_that_is_not_granted_is_a_temporary_failure_of_that_account_only(
+    tenant: Tenant, regular: Tenant
+) -> None:
     key = tenant.new_key()
     before = await tenant.state()
-    async with locked_account(tenant):
-        answer, neighbour = await asyncio.gather(tenant.send(key=key), regular.send())
-    assert answer.is_refusal(503, "temporary_failure")
-    assert int(answer.headers["Retry-After"]) >= 1
-    assert neighbour.status in {202, 503}
-    assert await tenant.state() == before
-    await tenant.accepts(key=key)
-
-
-@pytest.mark.rule("CODE-15", "MONEY-05")
-async def test_another_account_is_served_while_an_account_is_locked(tenant: Tenant, regular: Tenant) -> None:
     async with locked_account(tenant) as connection:
-        stuck = asyncio.ensure_future(tenant.send())
+        stuck = asyncio.ensure_future(tenant.send(key=key))
         await lock_waits(connection)
         async with asyncio.timeout(HANG_SECONDS):
             await regular.accepts()
-        assert (await stuck).is_refusal(503, "temporary_failure")
+        answer = await stuck
+    assert answer.is_refusal(503, "temporary_failure")
+    assert int(answer.headers["Retry-After"]) >= 1
+    assert await tenant.state() == before
+    await tenant.accepts(key=key)
 
 
 @pytest.mark.rule("CODE-16")
@@ -92,4 +88,51 @@ async def test_a_stopping_process_answers_what_it_is_accepting(
     assert await another.ended() in {0, -signal.SIGTERM}
     with pytest.raises(ConnectionRefusedError):
         await asyncio.open_connection("127.0.0.1", another.port)
+    assert (await tenant.counts())["messages"] == 2
+
+
+async def _answered(tenant: Tenant, key: str) -> Answer:
+    """Accepted, once the first request with this key is over."""
+    answer = await eventually(lambda: tenant.send(key=key), lambda answer: answer.code != "idempotency_in_progress")
+    assert answer.is_accepted()
+    return answer
+
+
+@pytest.mark.rule("IDEM-03", "RESP-06")
+async def test_a_client_that_disconnects_makes_at_most_one_message(service: Service, tenant: Tenant) -> None:
+    keys = [tenant.new_key() for _ in range(20)]
+    body = json.dumps(tenant.mail()).encode()
+    for number, key in enumerate(keys):
+        _, writer = await asyncio.open_connection("127.0.0.1", service.port)
+        writer.write(
+            f"POST /emails HTTP/1.1\r\nHost: localhost\r\nAuthorization: {tenant.basic}\r\n"
+            f"Idempotency-Key: {key}\r\nContent-Type: application/json\r\n"
+            f"Content-Length: {len(body)}\r\n\r\n".encode()
+            + body
+        )
+        await writer.drain()
+        await asyncio.sleep(number * 0.0005)  # so that the server is at different points
+        writer.transport.abort()
+    for key in keys:
+        await _answered(tenant, key)
+    counts = await tenant.counts()
+    assert (counts["messages"], counts["keys"], counts["reserved"]) == (20, 20, 20)
+
+
+@pytest.mark.rule("IDEM-12")
+async def test_a_crash_while_accepting_leaves_no_marker(
+    service: Service, start_service: StartService, tenant: Tenant
+) -> None:
+    doomed = await start_service()
+    key = tenant.new_key()
+    await tenant.accepts(service=doomed)
+    async with locked_account(tenant) as connection:
+        first = asyncio.ensure_future(tenant.send(key=key, service=doomed))
+        await lock_waits(connection)
+        doomed.kill()
+        (lost,) = await asyncio.gather(first, return_exceptions=True)
+        assert isinstance(lost, Exception), "the killed process gave an answer"
+    # PostgreSQL needs a moment to notice that the dead process's session has ended.
+    answer = await _answered(tenant, key)
+    assert "Idempotent-Replayed" not in answer.headers
     assert (await tenant.counts())["messages"] == 2

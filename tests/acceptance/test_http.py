@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-from datetime import UTC, datetime, timedelta
 from importlib.metadata import version
 from typing import Any
 
@@ -56,18 +55,13 @@ async def test_every_response_has_its_own_request_id(service: Service, regular: 
         await service.login("nobody@example.net", "wrong password"),
         await service.request("GET", "/v1/templates"),
         await regular.call("GET", "/v1/templates"),
-        await service.request("GET", "/v1/nowhere"),
+        await service.request("GET", "/v1/nowhere", headers={"X-Request-ID": "mine\t'\"<script>"}),
     ]
     assert {answer.status for answer in answers} >= {202, 200, 400, 401, 404, 405}
     ids = [answer.headers["X-Request-ID"] for answer in answers]
     assert [answer.body["request_id"] for answer in answers] == ids
     assert len(set(ids)) == len(answers)
-
-
-@pytest.mark.rule("HTTP-01")
-async def test_a_clients_own_request_id_is_not_used(service: Service) -> None:
-    answer = await service.request("GET", "/nowhere", headers={"X-Request-ID": "mine\t'\"<script>"})
-    assert "script" not in answer.headers["X-Request-ID"]
+    assert "script" not in ids[-1]
 
 
 @pytest.mark.rule("HTTP-02", "CODE-06", "ERR-01")
@@ -128,31 +122,22 @@ async def test_a_header_given_twice_is_refused(service: Service, regular: Tenant
 
 
 @pytest.mark.rule("HTTP-13")
-@pytest.mark.parametrize("path", ["/v1/templates", "/v1/webhook/ping", "/v1/test-email"])
-async def test_a_content_type_given_twice_is_refused_under_v1(service: Service, regular: Tenant, path: str) -> None:
-    headers = ("Content-Type: application/json",) * 2
-    answer = await service.raw(posted(regular, f"Authorization: {await regular.jwt()}", *headers, path=path))
-    assert answer.is_refusal(400, "invalid_request", "Content-Type")
-
-
-@pytest.mark.rule("HTTP-13")
-@pytest.mark.parametrize("request_line", ["POST /emails", "GET /emails/em_01", "GET /v1/account", "GET /healthz"])
-async def test_an_authorization_given_twice_is_unauthorized(
-    service: Service, regular: Tenant, request_line: str
-) -> None:
-    authorization = await regular.jwt() if "/v1" in request_line else regular.basic
-    for second in (authorization, "Basic eDp5"):
-        lines = (
-            f"{request_line} HTTP/1.1",
-            "Host: localhost",
-            f"Authorization: {authorization}",
-            f"Authorization: {second}",
-            f"Idempotency-Key: {regular.new_key()}",
-            "Content-Type: application/json",
-            "Content-Length: 2",
-        )
-        answer = await service.raw("\r\n".join((*lines, "", "{}")).encode())
-        assert answer.is_refusal(401, "unauthorized", "Authorization")
+async def test_a_credential_or_a_type_given_twice_is_refused_on_every_route(service: Service, regular: Tenant) -> None:
+    token = await regular.jwt()
+    for path in ("/v1/templates", "/v1/webhook/ping", "/v1/test-email"):
+        headers = (f"Authorization: {token}", *["Content-Type: application/json"] * 2)
+        answer = await service.raw(posted(regular, *headers, path=path))
+        assert answer.is_refusal(400, "invalid_request", "Content-Type")
+    for request_line in ("POST /emails", "GET /emails/em_01", "GET /v1/account", "GET /healthz"):
+        authorization = token if "/v1" in request_line else regular.basic
+        for second in (authorization, "Basic eDp5"):
+            lines = (
+                f"{request_line} HTTP/1.1", "Host: localhost", f"Authorization: {authorization}",
+                f"Authorization: {second}", f"Idempotency-Key: {regular.new_key()}", "Content-Type: application/json",
+                "Content-Length: 2",
+            )  # fmt: skip
+            answer = await service.raw("\r\n".join((*lines, "", "{}")).encode())
+            assert answer.is_refusal(401, "unauthorized", "Authorization")
 
 
 @pytest.mark.rule("HTTP-14")
@@ -220,14 +205,6 @@ async def test_a_body_that_is_not_a_json_object_is_refused(regular: Tenant, data
     await regular.refuses(ABSENT, 400, "invalid_request", data=data)
 
 
-@pytest.mark.rule("HTTP-06")
-@pytest.mark.parametrize("number", [b"NaN", b"Infinity", b"-Infinity", b"-NaN"])
-@pytest.mark.parametrize("field", [b"subject", b"variables", b"unknown"])
-async def test_nan_and_infinity_are_refused(regular: Tenant, field: bytes, number: bytes) -> None:
-    data = wrapped(regular, b'"%s": {"x": %s}' % (field, number))
-    await regular.refuses(ABSENT, 400, "invalid_request", data=data)
-
-
 @pytest.mark.rule("HTTP-07")
 @pytest.mark.parametrize("surrogate", ["\\ud800", "\\udfff", "a\\ud83d b", "\\udc8c\\ud83d"])
 @pytest.mark.parametrize(
@@ -241,17 +218,12 @@ async def test_a_lone_surrogate_is_refused(regular: Tenant, field: str, surrogat
     await regular.refuses(ABSENT, 400, "invalid_request", data=data)
 
 
-@pytest.mark.rule("HTTP-07")
-async def test_a_pair_of_surrogates_is_a_character(regular: Tenant) -> None:
-    sent = await regular.accepts(data=wrapped(regular, b'"subject": "\\ud83d\\udc8c"'))
-    assert sent["subject"] == "💌"
-
-
 @pytest.mark.rule("HTTP-08")
 async def test_the_last_of_two_equal_keys_counts(regular: Tenant) -> None:
-    sent = await regular.accepts(data=wrapped(regular, b'"subject": "first", "subject": "last"'))
-    assert sent["subject"] == "last"
-    assert str((await regular.stored(sent["id"]))["Subject"]) == "last"
+    # A pair of surrogates is a character.
+    sent = await regular.accepts(data=wrapped(regular, b'"subject": "first", "subject": "last \\ud83d\\udc8c"'))
+    assert sent["subject"] == "last 💌"
+    assert str((await regular.stored(sent["id"]))["Subject"]) == "last 💌"
 
 
 @pytest.mark.rule("HTTP-09", "HTTP-10", "CODE-13")
@@ -264,18 +236,13 @@ async def test_hostile_json_is_refused_in_time(service: Service, regular: Tenant
 
 @pytest.mark.rule("HTTP-10", "CODE-13")
 @pytest.mark.parametrize("path", ["/v1/auth/login", "/v1/templates"])
-@pytest.mark.parametrize("name", HOSTILE)
-async def test_hostile_json_is_refused_under_v1_too(regular: Tenant, path: str, name: str) -> None:
-    authorization = await regular.jwt()
-    async with asyncio.timeout(HANG_SECONDS):
-        answer = await regular.service.request(
-            "POST",
-            path,
-            headers={"Authorization": authorization, "Content-Type": "application/json"},
-            data=HOSTILE[name],
-        )
-    # A body over the endpoint's limit is refused before it is parsed.
-    assert (answer.status, answer.code) in {(400, "invalid_request"), (413, "payload_too_large")}
+async def test_hostile_json_is_refused_under_v1_too(regular: Tenant, path: str) -> None:
+    headers = {"Authorization": await regular.jwt(), "Content-Type": "application/json"}
+    for name, data in HOSTILE.items():
+        async with asyncio.timeout(HANG_SECONDS):
+            answer = await regular.service.request("POST", path, headers=headers, data=data)
+        # A body over the endpoint's limit is refused before it is parsed.
+        assert (answer.status, answer.code) in {(400, "invalid_request"), (413, "payload_too_large")}, name
 
 
 @pytest.mark.rule("HTTP-11", "ERR-01")
@@ -323,6 +290,7 @@ async def test_an_unread_refused_body_is_not_read_as_the_next_request(service: S
     [
         ({"from": 1}, "from"),
         ({"to": ["no address"]}, "to"),
+        ({"cc": ["bob@example.org", "cy@example.org", "no address at all"]}, "cc[2]"),
         ({"subject": "s" * 501}, "subject"),
         ({"attachments": [{"filename": "a"}]}, "content"),
         ({"nonsense": 1}, "nonsense"),
@@ -333,13 +301,6 @@ async def test_an_error_is_three_strings_and_names_the_field(
 ) -> None:
     answer = await regular.refuses(regular.mail() | changes, 400, "invalid_request", field)
     assert set(answer.body) == {"error", "code", "request_id"}
-
-
-@pytest.mark.rule("ERR-02")
-async def test_a_single_bad_address_of_many_is_named(regular: Tenant) -> None:
-    body = regular.mail(cc=["bob@example.org", "cy@example.org", "no address at all"])
-    answer = await regular.refuses(body, 400, "invalid_request", "cc")
-    assert "2" in answer.error or "3" in answer.error or "no address at all" in answer.error
 
 
 @pytest.mark.rule("HTTP-18")
@@ -369,18 +330,6 @@ async def test_a_known_parameter_that_was_misspelt_is_suggested(regular: Tenant)
         assert answer.is_refusal(400, "invalid_request", meant)
     assert (await regular.call("GET", "/v1/messages?metadata.order=1&metadata.shop=2&limit=1")).status == 200
     assert (await regular.call("GET", "/v1/account?x=1")).is_refusal(400, "invalid_request", "`x`", "none")
-
-
-@pytest.mark.rule("HTTP-19")
-async def test_a_cancellation_with_a_dry_run_cancels_nothing(tenant: Tenant) -> None:
-    later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
-    sent = await tenant.accepts(tenant.mail(send_at=later))
-    headers = {"Authorization": tenant.basic}
-    path = f"/emails/{sent['id']}/cancel"
-    tried = await tenant.service.request("POST", path, headers=headers, json={"dry_run": True})
-    assert tried.is_refusal(400, "invalid_request", "body")
-    assert (await tenant.get(sent["id"])).body["status"] == "queued"
-    assert (await tenant.service.request("POST", path, headers=headers, json={})).status == 200
 
 
 @pytest.mark.rule("HTTP-15")

@@ -16,13 +16,9 @@ from tests.support.locks import lock_waits, locked_account
 from tests.support.service import ABSENT, Service, Tenant, basic
 
 
-@pytest.mark.rule("IDEM-01", "CODE-01")
-async def test_a_key_is_required(regular: Tenant) -> None:
+@pytest.mark.rule("IDEM-01", "IDEM-02", "CODE-01")
+async def test_a_key_is_required_and_has_1_to_255_characters(regular: Tenant) -> None:
     await regular.refuses(regular.mail(), 400, "invalid_request", "Idempotency-Key", key=ABSENT)
-
-
-@pytest.mark.rule("IDEM-02")
-async def test_a_key_has_1_to_255_characters(regular: Tenant) -> None:
     await regular.refuses(regular.mail(), 400, "invalid_request", "Idempotency-Key", key="")
     await regular.refuses(regular.mail(), 400, "invalid_request", "Idempotency-Key", "255", key="k" * 256)
     await regular.accepts(key="k" * 255)

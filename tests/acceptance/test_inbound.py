@@ -78,12 +78,6 @@ async def suppressed(processes: ServiceProcesses, sender: Tenant) -> list[tuple[
     return [tuple(row) for row in rows]
 
 
-async def everything(processes: ServiceProcesses) -> dict[str, int]:
-    """The rows of all tables that a report or mail could change."""
-    tables = ("suppressions", "reports", "postmaster_mail", "messages", "events")
-    return {table: await processes.service.value(f"SELECT count(*) FROM {table}") for table in tables}
-
-
 async def timeline(processes: ServiceProcesses, message: dict[str, Any]) -> str:
     """As shown by the operator's command."""
     done = await asyncio.to_thread(

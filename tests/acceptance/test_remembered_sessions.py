@@ -233,7 +233,9 @@ async def test_a_link_logs_in_once_and_is_in_the_audit_log(service: Service, ten
 
 
 @pytest.mark.rule("SES-17")
-async def test_a_link_ends_after_10_minutes_and_with_the_password(service: Service, tenant: Tenant) -> None:
+async def test_a_link_ends_after_10_minutes_with_the_password_and_the_sessions(
+    service: Service, tenant: Tenant
+) -> None:
     ada = await person(tenant)
     old = await service.operator.login_link(ada.email)
     # A second more: the clocks of the two processes may differ a little.
@@ -243,13 +245,7 @@ async def test_a_link_ends_after_10_minutes_and_with_the_password(service: Servi
     body = {"current_password": PASSWORD, "new_password": "another horse, another battery"}
     assert (await ada.call("POST", "password", body)).status == 200
     assert (await by_link(service, token)).is_refusal(401, "unauthorized")
-
-
-@pytest.mark.rule("SES-17")
-async def test_a_link_ends_when_an_operator_ends_all_sessions(service: Service, tenant: Tenant) -> None:
-    ada = await person(tenant)
     token = await service.operator.login_link(ada.email)
-    # One session or none: the link ends all the same.
     await service.operator.end_sessions(ada.email)
     assert (await by_link(service, token)).is_refusal(401, "unauthorized")
 

@@ -20,7 +20,6 @@ from tests.mail import submitted
 from tests.support.eventually import eventually
 from tests.support.service import Tenant, uuid
 from tests.support.service_processes import (
-    HOSTNAME,
     LONG_LEASE,
     ServiceProcesses,
     prepare_processes,
@@ -193,47 +192,6 @@ async def test_postfix_relays_through_us_splits_recipients_and_sends_bounces(
 # What is stored and sent
 
 
-@pytest.mark.rule("SUB-08", "SUB-09")
-async def test_headers_are_completed_secrets_removed_and_all_is_signed(
-    listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
-) -> None:
-    to = [f"stored@{ONE}", f"secret.copy@{TWO}"]
-    raw = raw_mail(
-        sender,
-        "Grüße",
-        f"Bcc: Secret <{to[1]}>,",
-        "\tsecret.other@example.org",
-        "Resent-Bcc: secret.third@example.org",
-        "Return-Path: <secret.path@example.org>",
-        f"Authentication-Results: {HOSTNAME}; dkim=pass header.d=secret.example",
-        "X-Kept: as  it\tis",
-        to=to[0],
-        body="Grüße aus Zürich. " * 100,
-    )
-    async with listeners.session(sender) as line:
-        message = await final(processes, sender, await submit(line, raw, to, sender=f"news@{sender.domain}"))
-    stored = await sender.mime(message["id"])
-    keys = await keys_published_by(processes, sender)
-    assert message["subject"] == "Grüße"
-    for copy in copies(processes, *to):
-        assert copy.message.endswith(stored)
-        assert b"secret" not in copy.message.lower()
-        assert copy.message.isascii()
-        assert all(len(line) <= 998 and b"\r" not in line and b"\n" not in line for line in copy.message.split(b"\r\n"))
-        mail = parsed(copy.message)
-        for name in ("From", "To", "Subject", "Date", "Message-ID", "MIME-Version"):
-            assert len(mail.get_all(name) or []) == 1, name
-        assert message["id"].removeprefix("em_") in str(mail["Message-ID"])
-        assert mail["Subject"] == "Grüße"
-        assert b"X-Kept: as  it\tis\r\n" in copy.message
-        assert mail.get_content().strip() == ("Grüße aus Zürich. " * 100).strip()
-        signatures = mail.get_all("DKIM-Signature") or []
-        assert len(signatures) == 2
-        for number in range(len(signatures)):
-            assert dkim.DKIM(copy.message).verify(idx=number, dnsfunc=lambda name, **_: keys.get(name))
-    assert len(copies(processes, *to)) == 2
-
-
 @pytest.mark.rule("SUB-06")
 async def test_the_envelope_decides_the_recipients_and_headers_only_the_field(
     listeners: SmtpListeners, processes: ServiceProcesses, sender: Tenant
@@ -250,11 +208,6 @@ async def test_the_envelope_decides_the_recipients_and_headers_only_the_field(
 
 
 # The SMTP session
-
-
-async def _accepted(account: Tenant) -> dict[str, int]:
-    """All but the schedule, which delivery of earlier mail empties meanwhile."""
-    return {table: count for table, count in (await account.counts()).items() if table != "delivery_schedule"}
 
 
 # Refusals: the content, and the beginning of the reply

@@ -588,30 +588,6 @@ async def test_a_key_opens_only_the_operations_of_its_scopes(setup: Setup, opera
             assert (reply.status, reply.content.get("code")) == (401, "unauthorized"), given
 
 
-@pytest.mark.rule("SCOPE-02")
-@each([operation for operation in SCOPED if operation.has_id])
-async def test_a_key_finds_nothing_of_another_account(setup: Setup, operation: Operation) -> None:
-    maker = maker_of(operation)
-    theirs = await maker.make(setup.here)
-    before = await everything_of(setup.here)
-    key = setup.their_keys[SCOPES[operation.id]]
-    replies = []
-    for given in (theirs, maker.unknown):
-        reply = await setup.ask(operation, with_id(operation, given), key, **right_body(operation, setup.there))
-        assert (reply.status, reply.content.get("code")) == (404, "not_found"), reply.raw
-        replies.append(json.dumps(reply.content).replace(given, "<id>"))
-    assert replies[0] == replies[1]
-    assert await everything_of(setup.here) == before
-
-
-@pytest.mark.rule("SCOPE-02")
-@each([operation for operation in SCOPED if operation.method == "GET" and not operation.has_id])
-async def test_a_list_shows_a_key_only_its_own_account(setup: Setup, operation: Operation) -> None:
-    key = setup.their_keys[SCOPES[operation.id]]
-    shown = (await setup.ask(operation, operation.path, key)).raw.decode()
-    assert [made_id for made_id in setup.made if made_id in shown] == []
-
-
 # What is not declared.
 
 
@@ -662,19 +638,26 @@ async def test_a_body_where_there_is_none_is_refused(setup: Setup, operation: Op
 # Accounts.
 
 
-@pytest.mark.rule("ROLE-03", "HOOK-14", "KEY-14", "MSD-02", "REG-08", "SUP-08")
+async def their_logins(setup: Setup, operation: Operation) -> list[str]:
+    """Of an owner of the other account, and of its program if the operation has a scope."""
+    keys = [setup.their_keys[SCOPES[operation.id]]] if operation.id in SCOPES else []
+    return [await setup.there.jwt("owner"), *keys]
+
+
+@pytest.mark.rule("ROLE-03", "SCOPE-02", "END-15", "HOOK-14", "KEY-14", "MSD-02", "REG-08", "SUP-08")
 @each([operation for operation in GUARDED if operation.has_id])
 async def test_another_accounts_objects_are_unknown_like_missing_objects(setup: Setup, operation: Operation) -> None:
     maker = maker_of(operation)
     theirs = await maker.make(setup.here)
     before = await everything_of(setup.here)
-    token = await setup.there.jwt("owner")
-    replies = []
-    for given in (theirs, maker.unknown):
-        reply = await setup.ask(operation, with_id(operation, given), token, **right_body(operation, setup.there))
-        assert (reply.status, reply.content.get("code")) == (404, "not_found"), reply.raw
-        replies.append(json.dumps(reply.content).replace(given, "<id>"))
-    assert replies[0] == replies[1]
+    for authorization in await their_logins(setup, operation):
+        replies = []
+        for given in (theirs, maker.unknown):
+            path, body = with_id(operation, given), right_body(operation, setup.there)
+            reply = await setup.ask(operation, path, authorization, **body)
+            assert (reply.status, reply.content.get("code")) == (404, "not_found"), reply.raw
+            replies.append(json.dumps(reply.content).replace(given, "<id>"))
+        assert replies[0] == replies[1]
     assert await everything_of(setup.here) == before
 
 
@@ -707,12 +690,12 @@ async def test_an_id_of_another_account_in_a_query_finds_nothing(setup: Setup, o
         assert shown[0] == shown[1]
 
 
-@pytest.mark.rule("ROLE-03", "MSL-03")
+@pytest.mark.rule("ROLE-03", "SCOPE-02", "MSL-03")
 @each([operation for operation in GUARDED if operation.method == "GET" and not operation.has_id])
 async def test_no_response_shows_another_accounts_data(setup: Setup, operation: Operation) -> None:
-    token = await setup.there.jwt("owner")
-    shown = (await setup.ask(operation, operation.path, token)).raw.decode()
-    assert [made_id for made_id in setup.made if made_id in shown] == []
+    for authorization in await their_logins(setup, operation):
+        shown = (await setup.ask(operation, operation.path, authorization)).raw.decode()
+        assert [made_id for made_id in setup.made if made_id in shown] == []
     # A cursor of another account's list does not continue in it either.
     if not operation.is_json:
         return  # a file continues from its list's cursor
@@ -721,6 +704,7 @@ async def test_no_response_shows_another_accounts_data(setup: Setup, operation: 
         cursor = theirs.content["next_cursor"]
         if cursor is None or (parameter == "after" and "cursor" in operation.query):
             continue
+        token = await setup.there.jwt("owner")
         reply = await setup.ask(operation, f"{operation.path}?{parameter}={quote(cursor)}", token)
         assert reply.status in (200, 400)
         assert [made_id for made_id in setup.made if made_id in reply.raw.decode()] == []

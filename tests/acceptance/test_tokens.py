@@ -11,7 +11,7 @@ import jwt
 import pytest
 import pytest_asyncio
 from cryptography.hazmat.primitives import serialization
-from cryptography.hazmat.primitives.asymmetric import ec, rsa
+from cryptography.hazmat.primitives.asymmetric import ec
 
 from posthouse.rules import ids
 from tests.support.eventually import eventually
@@ -39,12 +39,6 @@ def changed(**changes: object) -> Callable[[Claims], str]:
     return forge
 
 
-def asymmetric(alg: str) -> Callable[[Claims], str]:
-    """A forger's key of another kind."""
-    key = rsa.generate_private_key(65537, 2048) if alg == "RS256" else ec.generate_private_key(ec.SECP256R1())
-    return lambda claims: jwt.encode(claims, key, alg)
-
-
 def confused(claims: Claims) -> str:
     """Signed as HS256 with a public key as the secret, to confuse algorithms."""
     public = ec.generate_private_key(ec.SECP256R1()).public_key()
@@ -70,58 +64,31 @@ def now(seconds: int = 0) -> int:
     return int(time.time()) + seconds
 
 
+# tests/rules/test_token.py has every other way to forge one.
 FORGERIES: dict[str, Callable[[Claims], str]] = {
     "none": unsigned("none"),
-    "None": unsigned("None"),
-    "NONE": unsigned("NONE"),
-    "no alg": unsigned(None),
     "alg of another kind": unsigned(["HS256"]),
-    "none with a signature": unsigned("none", "AAAA"),
     "HS256 without a signature": unsigned("HS256"),
     "HS384": lambda claims: signed(claims, alg="HS384"),
-    "HS512": lambda claims: signed(claims, secret=JWT_SECRET * 2, alg="HS512"),
-    "RS256": asymmetric("RS256"),
-    "ES256": asymmetric("ES256"),
-    "RS256 in the header": unsigned("RS256", "AAAA"),
+    "ES256": lambda claims: jwt.encode(claims, ec.generate_private_key(ec.SECP256R1()), "ES256"),
     "a public key for the secret": confused,
-    "another key": lambda claims: signed(claims, secret=OTHER),
-    "the pepper for the key": lambda claims: signed(claims, secret=PEPPER),
-    "an empty key": lambda claims: f"{part({'alg': 'HS256', 'typ': 'JWT'})}.{part(claims)}.",
     "another key and a raised role": lambda claims: signed(claims | {"role": "owner"}, secret=OTHER),
-    "kid": lambda claims: signed(claims, {"kid": "1"}),
+    "the pepper for the key": lambda claims: signed(claims, secret=PEPPER),
     "kid that leads to a file": lambda claims: signed(claims, {"kid": "../../dev/null"}, secret=OTHER),
     "jku": lambda claims: signed(claims, {"jku": "https://example.com/keys"}),
-    "jwk": lambda claims: signed(claims, {"jwk": {"kty": "oct", "k": "eA"}}),
-    "x5u": lambda claims: signed(claims, {"x5u": "https://example.com/cert"}),
-    "crit": lambda claims: signed(claims, {"crit": ["exp"]}),
-    "crit of something unknown": lambda claims: signed(claims, {"crit": ["x"], "x": 1}),
-    "b64": lambda claims: signed(claims, {"b64": False, "crit": ["b64"]}),
     "tampered role": tampered(role="owner"),
     "tampered account": tampered(account_id=ids.text(ids.ACCOUNT, UUID(int=7))),
-    "tampered end": tampered(exp=now(10**6)),
     "another issuer": changed(iss="another"),
-    "another audience": changed(aud="another"),
-    "an audience among others": changed(aud=["another"]),
+    "another audience": changed(aud=["another"]),
+    "without an end": changed(exp=ABSENT),
     "expired": lambda claims: changed(iat=now(-7200), exp=now(-1))(claims),
-    "not yet issued": lambda claims: changed(iat=now(3600), exp=now(7200))(claims),
-    "an end that is no time": changed(exp="soon"),
-    "an end beyond time": changed(exp=10**30),
     "a session that never was": changed(sid=ids.text(ids.SESSION, UUID(int=7))),
-    "a session that is none": changed(sid="se_x"),
-    "a session of another kind": changed(sid=7),
     "a session's id for the user": lambda claims: changed(sub=claims["sid"])(claims),
     "a user that never was": changed(sub=ids.text(ids.USER, UUID(int=7))),
     "an account that never was": changed(account_id=ids.text(ids.ACCOUNT, UUID(int=7))),
-    "a role that is none": changed(role="root"),
-    "a claim of another kind": changed(account_id=7),
-    **{f"without {name}": changed(**{name: ABSENT}) for name in
-       ("iss", "aud", "sub", "account_id", "role", "iat", "exp", "jti", "sid")},
     "encrypted": lambda _: f"{part({'alg': 'dir', 'enc': 'A256GCM'})}..AAAA.AAAA.AAAA",
-    "a list for the claims": lambda _: f"{part({'alg': 'HS256'})}.{part([])}.AAAA",
-    "two parts": lambda claims: ".".join(signed(claims).split(".")[:2]),
-    "four parts": lambda claims: f"{signed(claims)}.AAAA",
     "longer than any": lambda claims: signed(claims | {"more": "x" * 9_000}),
-}  # fmt: skip
+}
 
 
 @pytest_asyncio.fixture(scope="module", loop_scope="session")

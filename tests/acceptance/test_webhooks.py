@@ -1,7 +1,7 @@
 """Webhooks and events over HTTP: saved, shown, pinged, replayed, listed, only for their own account."""
 
-import base64
 import json
+from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
@@ -10,12 +10,9 @@ import pytest_asyncio
 
 from posthouse.rules import ids
 from posthouse.rules.event import EventType
-from posthouse.rules.ids import AccountId
-from posthouse.store import endpoints
-from posthouse.store.seal import Sealer
 from posthouse.store.webhook_schedule import WebhookResult
 from tests.acceptance.account_webhook import AGO, URL, add_event, ended, log_of, saved
-from tests.support.service import SEAL_KEY, Tenant, uuid
+from tests.support.service import Tenant, uuid
 
 EMAIL_EVENTS = ["email.delivered", "email.bounced", "email.failed"]
 WEBHOOK_FIELDS = {"url", "events", "enabled", "created_at", "updated_at"}
@@ -77,47 +74,21 @@ async def test_a_webhook_is_saved_and_its_secret_shown_once(tenant: Tenant) -> N
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] == changed["webhook"]
 
 
-async def stored_secret(tenant: Tenant) -> str:
-    sealed = await tenant.service.value("SELECT secret_sealed FROM endpoints WHERE account_id = $1", tenant.id)
-    assert isinstance(sealed, bytes)
-    sealer = Sealer({"first": base64.b64decode(SEAL_KEY)}, "first")
-    return sealer.open(sealed, endpoints.secret_purpose(AccountId(tenant.id), tenant.id)).decode()
-
-
 @pytest.mark.rule("HOOK-05")
-@pytest.mark.parametrize(
-    ("body", "naming"),
-    [
+async def test_a_wrong_field_is_named_and_nothing_is_saved(tenant: Tenant) -> None:
+    wrong: list[tuple[Mapping[str, object], str]] = [
         ({"url": URL, "events": ["webhook.test"]}, "webhook.test"),
         ({"url": URL, "events": ["email.delivered", "email.opened"]}, "email.opened"),
         ({"url": URL, "events": ["EMAIL.DELIVERED"]}, "EMAIL.DELIVERED"),
-        ({"url": URL, "events": [7]}, "events"),
-        ({"url": URL, "events": "email.failed"}, "events"),
-        ({"url": URL, "enabled": "yes"}, "enabled"),
-        ({"url": URL, "enabled": None}, "enabled"),
-        ({"url": None}, "url"),
-        ({"url": "http://hooks.example.com/"}, "url"),
-        ({"url": "https://127.0.0.1/"}, "url"),
+        *(({"url": URL, "events": events}, "events") for events in ([7], "email.failed")),
+        *(({"url": URL, "enabled": enabled}, "enabled") for enabled in ("yes", None)),
+        *(({"url": url}, "url") for url in (None, "http://hooks.example.com/", "https://127.0.0.1/")),
         ({}, "url"),
         ({"url": URL, "secret": "whsec_mine"}, "secret"),
-    ],
-)
-async def test_a_wrong_field_is_named_and_nothing_is_saved(tenant: Tenant, body: object, naming: str) -> None:
-    answer = await tenant.call("PUT", "/v1/webhook", body)
-    assert answer.is_refusal(400, "invalid_request", naming)
+    ]
+    for body, naming in wrong:
+        assert (await tenant.call("PUT", "/v1/webhook", body)).is_refusal(400, "invalid_request", naming), body
     assert (await tenant.call("GET", "/v1/webhook")).body["webhook"] is None
-
-
-@pytest.mark.rule("HOOK-09")
-async def test_a_rotated_secret_replaces_the_old_secret(tenant: Tenant) -> None:
-    assert (await tenant.call("POST", "/v1/webhook/rotate-secret")).is_refusal(404, "not_found")
-    first = (await saved(tenant)).body["secret"]
-    answer = await tenant.call("POST", "/v1/webhook/rotate-secret")
-    assert set(answer.body) == {"secret", "request_id"}
-    assert answer.status == 200
-    assert answer.body["secret"].startswith("whsec_")
-    assert answer.body["secret"] != first
-    assert await stored_secret(tenant) == answer.body["secret"]
 
 
 # Pings and deliveries.
@@ -150,15 +121,6 @@ async def test_a_ping_is_a_free_test_event_without_retries(with_webhook: Tenant)
     assert again.is_refusal(429, "rate_limited", "15 s")
     assert 1 <= int(again.headers["Retry-After"]) <= 15
     assert await with_webhook.state() == before
-
-
-@pytest.mark.rule("HOOK-10")
-async def test_without_an_enabled_webhook_nothing_is_pinged(tenant: Tenant) -> None:
-    assert (await tenant.call("POST", "/v1/webhook/ping")).is_refusal(404, "not_found")
-    await saved(tenant, enabled=False)
-    assert (await tenant.call("POST", "/v1/webhook/ping")).is_refusal(409, "conflict", "disabled")
-    await saved(tenant)
-    assert (await tenant.call("POST", "/v1/webhook/ping")).status == 202
 
 
 @pytest.mark.rule("HOOK-12")
@@ -258,7 +220,7 @@ async def test_events_of_one_message(tenant: Tenant) -> None:
 
 
 @pytest.mark.rule("EVT-03")
-@pytest.mark.parametrize("query", ["after=wd_01jbz3qk8e", "type=email.opened", "type=", "type=%00"])
-async def test_invalid_event_filters_are_refused(regular: Tenant, query: str) -> None:
-    answer = await regular.call("GET", f"/v1/events?{query}")
-    assert answer.is_refusal(400, "invalid_request", query.split("=")[0])
+async def test_invalid_event_filters_are_refused(regular: Tenant) -> None:
+    for query in ("after=wd_01jbz3qk8e", "type=email.opened", "type=", "type=%00"):
+        answer = await regular.call("GET", f"/v1/events?{query}")
+        assert answer.is_refusal(400, "invalid_request", query.split("=")[0]), query

@@ -54,6 +54,7 @@ async def forgot(service: Service, email: str) -> Answer:
     return await service.request("POST", "/v1/auth/forgot", json={"email": email})
 
 
+@pytest.mark.rule("TEAM-18")
 @pytest.mark.parametrize(
     ("accounts", "attempts", "lane_per_second"),
     [(2, 20, 4), pytest.param(20, 50, 5, marks=pytest.mark.nightly)],

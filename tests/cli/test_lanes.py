@@ -1,28 +1,8 @@
 """Learned limits of lanes, on the command line."""
 
 import json
-import os
-from collections.abc import Callable
 
-import pytest
-from typer.testing import CliRunner, Result
-
-from posthouse.cli.app import app
-from tests.support.service import settings_for
-
-Type = Callable[..., Result]
-
-
-@pytest.fixture
-def typed(database_url: str) -> Type:
-    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
-
-    def type_(*words: str, status: int = 0) -> Result:
-        done = CliRunner().invoke(app, [*words], env={**others, **settings_for(database_url)})
-        assert done.exit_code == status, (done.output, done.exception)
-        return done
-
-    return type_
+from tests.cli.conftest import Type
 
 
 def test_a_lane_is_explained_pinned_and_its_limit_changes_are_undone(typed: Type) -> None:

@@ -1,17 +1,11 @@
 """A message's timeline as an operator reads it: every step, in order, in words."""
 
 import json
-import os
 import re
-from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
 
-import pytest
-from typer.testing import CliRunner, Result
-
 from posthouse.cli import output
-from posthouse.cli.app import app
 from posthouse.cli.messages import listed, plain, timeline_lines
 from posthouse.flows.account.message_search import MessageSearch
 from posthouse.flows.operate.monitor import Monitor, Timeline
@@ -23,32 +17,20 @@ from posthouse.rules.search import SearchFilters
 from posthouse.store import reports
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
+from tests.cli.conftest import Type
 from tests.support.context import context
 from tests.support.delivery_steps import LEASE, WAIT, DeliverySteps
-from tests.support.service import settings_for
 
 
-@pytest.fixture
-def typed(database_url: str) -> Callable[..., Result]:
-    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
-
-    def type_(*words: str, status: int = 0) -> Result:
-        done = CliRunner().invoke(app, [*words], env={**others, **settings_for(database_url)})
-        assert done.exit_code == status, (done.output, done.exception)
-        return done
-
-    type_("account", "create", "Acme")
-    return type_
-
-
-def test_the_list_of_an_account_without_messages_is_empty(typed: Callable[..., Result]) -> None:
+def test_the_list_of_an_account_without_messages_is_empty(typed: Type) -> None:
+    typed("account", "create", "Acme")
     assert "There is no such message." in typed("message", "list", "Acme", "--to", "ada@example.org").stdout
     assert json.loads(typed("message", "list", "Acme", "--status", "queued", "--json").stdout) == []
     assert "whole address" in typed("message", "list", "Acme", "--to", "ada", status=1).stderr
     assert "no account" in typed("message", "list", "Absent", status=1).stderr
 
 
-def test_only_a_message_can_be_opened(typed: Callable[..., Result]) -> None:
+def test_only_a_message_can_be_opened(typed: Type) -> None:
     assert "is not a message's id" in typed("message", "open", "em_1", "--print", status=1).stderr
     absent = "em_01jbz3qk8e0000000000000000"
     assert "No account has a message" in typed("message", "open", absent, "--json", status=1).stderr

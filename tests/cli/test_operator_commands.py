@@ -21,10 +21,11 @@ from typer.testing import CliRunner
 from posthouse.cli.app import app
 from posthouse.config.text import generated
 from posthouse.rules import ids
-from tests.cli.test_cli import COMMAND_SECONDS_MAX, Terminal, environment, secrets
+from tests.cli.conftest import environment_of
+from tests.cli.test_cli import COMMAND_SECONDS_MAX, environment
 from tests.support import preloaded
-from tests.support.service import service_settings, settings_for
-from tools.private_postgres import PrivatePostgres, free_port
+from tests.support.nameserver import Nameserver
+from tests.support.service import service_settings
 
 HELP_SECONDS_MAX = 0.3
 DATABASE_SECONDS_MAX = 0.5
@@ -38,8 +39,7 @@ class Operator:
     """Types commands against one database that all tests of this file share; each test has its own accounts."""
 
     def __init__(self, database_url: str) -> None:
-        others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
-        self.environment = {**others, **settings_for(database_url)}
+        self.environment = environment_of(database_url)
         self.database_url = database_url
 
     def type(self, *words: str, status: int = 0, given: str = "", settings: Mapping[str, str] = NONE) -> str:
@@ -59,6 +59,94 @@ class Operator:
 @pytest.fixture(scope="module")
 def operator(new_database: Callable[[], str]) -> Operator:
     return Operator(new_database())
+
+
+def test_an_account_from_its_creation_to_its_suspension(operator: Operator) -> None:
+    made = operator.json("account", "create", "Acme")
+    assert made["id"].startswith("ac_")
+    assert made["credential"]["password"]
+    assert "already" in operator.type("account", "create", "acme", status=1)
+
+    assert "other than 0" in operator.type("credits", "grant", "Acme", "0", "--reason", "x", status=1)
+    assert "500 credits" in operator.type("credits", "grant", "Acme", "500", "--reason", "start")
+    assert operator.json("credits", "grant", made["id"], "-100", "--reason", "typing error")["available"] == 400
+
+    limits = operator.json("account", "limits", "Acme", "--rate", "5", "--warmup", "10,20")
+    assert (limits["rate_per_second"], limits["warmup_limits"]) == (5, [10, 20])
+    assert "nothing to set" in operator.type("account", "limits", "Acme", status=1)
+    assert "neither" in operator.type("account", "limits", "Acme", "--warmup", "soon", status=1)
+
+    operator.type("account", "suspend", "Acme", "--reason", "spam")
+    listed = operator.type("account", "list")
+    assert made["id"] in listed
+    assert "spam" in listed
+    operator.type("account", "resume", "Acme")
+    (view,) = [view for view in operator.json("account", "list") if view["id"] == made["id"]]
+    assert view["suspended_at"] is None
+
+
+def test_secrets_are_shown_once_and_end_when_revoked(operator: Operator) -> None:
+    account = operator.account("secrets")
+    credential = operator.json("credential", "create", account, "web", "--allow", "192.0.2.0/24")
+    assert credential["allowed_networks"] == ["192.0.2.0/24"]
+    options = ("--test", "--read", "--expires", "90d", "--credential", credential["username"])
+    key = operator.json("key", "create", account, *options)
+    assert key["secret"].startswith("ph_test_")
+    assert "is no time" in operator.type("key", "create", account, "--expires", "soon", status=1)
+    password, email = "correct horse battery", "ada@secrets.example.com"
+    operator.type("user", "create", account, email.title(), "--password-stdin", given=f"{password}\n")
+    words = ("user", "password", email, "--password-stdin")
+    assert "0 of their sessions ended" in operator.type(*words, given="another battery\n")
+    assert "12 to 256" in operator.type(*words, given="short\n", status=1)
+    assert "no second factor" in operator.type("user", "totp-off", email, status=1)
+    absent = "bob@secrets.example.com"
+    assert f"no user {absent}" in operator.type("user", "totp-off", absent, status=1)
+
+    assert operator.json("key", "rotate", account, key["id"], "--overlap", "60")["secret"] != key["secret"]
+    assert operator.json("credential", "rotate", account, credential["username"])["previous_password_until"]
+    operator.type("key", "revoke", account, key["id"])
+    operator.type("credential", "revoke", account, credential["username"])
+    shown = operator.json("account", "show", account)
+    assert shown["keys"][0]["revoked_at"]
+    assert shown["users"][0]["email"] == email
+    output = json.dumps(shown) + operator.type("account", "show", account)
+    for secret in (credential["password"], key["secret"], password):
+        assert secret not in output
+
+
+async def test_a_domain_is_verified_through_dns_or_by_the_operator(operator: Operator) -> None:
+    async def typed(*words: str, status: int = 0) -> str:
+        return await asyncio.to_thread(operator.type, "domain", *words, status=status, settings=resolved)
+
+    account = await asyncio.to_thread(operator.account, "domains")
+    async with Nameserver() as nameserver:
+        resolved = {"SERVICE__RESOLVERS": f"127.0.0.1:{nameserver.port}"}
+        records = json.loads(await typed("add", account, "example.com", "--json"))["records"]
+        missing = await typed("verify", account, "example.com", status=1)
+        assert "is not verified" in missing
+        assert records[0]["value"] in missing
+        assert [record["required"] for record in records] == [True, True, False, False, False]
+        assert "(recommended)" in missing
+        to_publish = [record for record in records if record["value"]]
+        for record in to_publish:
+            nameserver.zone[record["name"]] = [record["value"]]
+        found = json.loads(await typed("verify", account, "example.com", "--json"))
+        assert found["verified_at"]
+        assert {finding["purpose"]: finding["result"] for finding in found["findings"]} == {
+            **dict.fromkeys(("ownership", "dkim_rsa", "dkim_ed25519", "dmarc"), "found"),
+            "return_path": "missing",
+        }
+        asked = len(nameserver.asked)
+        await typed("add", account, "example.net")
+        assert json.loads(await typed("verify", account, "example.net", "--vouched", "--json"))["vouched"]
+        assert len(nameserver.asked) == asked
+    listed = await typed("list", account, "--records")
+    for record in to_publish:
+        assert record["value"] in listed
+    rotated = json.loads(await typed("rotate", account, "example.com", "--json"))["records"]
+    assert [record["purpose"] for record in rotated if record["state"] == "pending"] == ["dkim_rsa", "dkim_ed25519"]
+    await typed("remove", account, "example.com")
+    assert "has no domain" in await typed("remove", account, "example.com", status=1)
 
 
 def test_keys_are_listed_with_their_state(operator: Operator) -> None:
@@ -120,14 +208,19 @@ def test_a_password_is_asked_for_after_the_address_is_checked(operator: Operator
     assert "Password" not in again
 
 
-def test_an_invitation_says_how_its_token_is_used(operator: Operator) -> None:
+def test_a_user_is_invited_with_a_token_that_is_shown_once_and_said_how_to_use(operator: Operator) -> None:
     account = operator.account("invitations")
-    said = operator.type("user", "invite", account, "ada@invitations.example.com")
-    assert "curl http://127.0.0.1:8025/v1/invitations/accept" in said
-    there = {"HTTP__PUBLIC_URL": "https://mail.example.com"}
-    assert "curl https://mail.example.com/v1/invitations/accept" in operator.type(
-        "user", "invite", account, "ada@invitations.example.com", settings=there
-    )
+    words = ("user", "invite", account, "Ada@invitations.example.com")
+    made = operator.json(*words, "--role", "viewer")
+    assert (made["email"], made["role"], made["link"]) == ("ada@invitations.example.com", "viewer", None)
+    assert len(made["token"]) == 43
+    assert "curl http://127.0.0.1:8025/v1/invitations/accept" in operator.type(*words)
+    again = operator.type(*words, settings={"HTTP__PUBLIC_URL": "https://mail.example.com"})
+    assert "https://mail.example.com/invitation#" in again
+    assert "curl https://mail.example.com/v1/invitations/accept" in again
+    assert made["token"] not in again
+    assert "no account 'absent'" in operator.type("user", "invite", "absent", "ada@example.com", status=1)
+    assert "`email` has no @" in operator.type("user", "invite", account, "ada", status=1)
 
 
 def test_an_account_is_shown_with_the_limits_in_force(operator: Operator) -> None:
@@ -229,24 +322,10 @@ def test_a_database_that_cannot_be_used_is_answered_with_why(operator: Operator)
         (f"postgresql://unknown:hunter2@{base}", "refuses the user"),
         (f"{operator.database_url.rpartition('/')[0]}/absent", "no such database"),
         ("postgresql://posthouse@no-such-host.invalid/posthouse", "correct the host"),
-        (f"postgresql://posthouse@127.0.0.1:{free_port()}/posthouse", "start PostgreSQL"),
     ):
         said = operator.type("account", "list", status=1, settings={"DATABASE__URL": url})
         assert text in said
         assert "hunter2" not in said
-
-
-def test_a_wrong_password_of_the_database_is_answered_as_such(tmp_path: Path) -> None:
-    with PrivatePostgres.start() as cluster:
-        rules = Path(asyncio.run(_with_a_user(cluster)))
-        rules.write_text("host all ada all scram-sha-256\n" + rules.read_text())
-        asyncio.run(_reload(cluster))
-        wrong = cluster.url().replace("//postgres@", "//ada:hunter2@")
-        terminal = Terminal(tmp_path, environment(DATABASE__URL=wrong, **secrets()))
-        terminal.refuses("account", "list", expected="refuses the password: correct it in database.url")
-        doctor = terminal.type("doctor")
-        assert "PostgreSQL runs, and refuses the password" in doctor.out
-        assert "Start PostgreSQL" not in doctor.out
 
 
 def test_another_seal_key_is_found_by_doctor(operator: Operator) -> None:
@@ -272,23 +351,24 @@ def test_a_port_that_does_not_exist_is_refused(operator: Operator) -> None:
     )
 
 
-def test_run_says_which_parts_start_and_where(operator: Operator, tmp_path: Path) -> None:
-    given = {name: value for name, value in operator.environment.items() if value is not None}
-    port = free_port()
-    log = tmp_path / "log"
-    with log.open("wb") as output:
-        words = ("run", "--host", "127.0.0.1", "--port", str(port))
-        process = preloaded.start(*words, environment=given, directory=tmp_path, output=output)
-        try:
-            said = _until(log, b"Uvicorn running on", process)
-        finally:
-            process.terminate()
-            process.wait(COMMAND_SECONDS_MAX)
-    assert f"posthouse: http starts on http://127.0.0.1:{port}\n" in said
-    for part in ("dispatch", "delivery", "notification", "maintenance"):
-        assert f"posthouse: {part} starts\n" in said
-    assert "posthouse: submission does not start: set smtp.tls_certificate_file" in said
-    assert "posthouse: inbound does not start: set inbound.return_path_domain" in said
+@pytest.mark.parametrize(
+    "parts", [["delivery"], ["dispatch"], ["http", "maintenance", "delivery"], ["notification"]], ids=" ".join
+)
+def test_parts_that_share_a_stream_in_memory_must_run_together(operator: Operator, parts: list[str]) -> None:
+    said = operator.type("run", *parts, status=1)
+    assert said.startswith("posthouse: with the stream in memory, dispatch, delivery and notification work in one")
+    assert "`posthouse run dispatch delivery notification`" in said
+    assert said.count("\n") == 1
+
+
+def test_tracing_without_its_extra_is_refused_with_what_to_install(
+    operator: Operator, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in ("opentelemetry", *(name for name in sys.modules if name.startswith("opentelemetry."))):
+        monkeypatch.setitem(sys.modules, name, None)
+    said = operator.type("run", "maintenance", status=1, settings={"TRACING__SHARE": "0.5"})
+    assert 'install "posthouse[otel]"' in said
+    assert said.count("\n") == 1
 
 
 def test_settings_are_written_for_their_purpose_and_checked(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -363,33 +443,30 @@ def test_a_command_on_the_database_takes_little_processor_time(operator: Operato
 
 
 def test_a_command_imports_no_library_that_it_does_not_use(operator: Operator, tmp_path: Path) -> None:
+    unused = {
+        *("rich", "structlog", "dns", "jwt", "cryptography", "argon2"),
+        *("aiohttp", "fastapi", "uvicorn", "nats", "alembic"),
+    }
+    commands = [["--help"], ["account", "list"], ["key", "list", operator.account("imports")]]
+    program = f"""
+import sys, posthouse.__main__ as m
+for words in {commands}:
+    sys.argv = ["posthouse", *words]
+    try:
+        m.main()
+    except SystemExit as ended:
+        print("modules", *{{name.partition(".")[0] for name in sys.modules}}, file=sys.stderr)
+        assert not ended.code
+"""
     given = {name: value for name, value in operator.environment.items() if value is not None}
-    slow = (
-        "rich",
-        "structlog",
-        "dns",
-        "jwt",
-        "cryptography",
-        "argon2",
-        "aiohttp",
-        "fastapi",
-        "uvicorn",
-        "nats",
-        "alembic",
+    done = subprocess.run(
+        [sys.executable, "-c", program], env={**environment(), **given}, cwd=tmp_path, capture_output=True, text=True
     )
-    for words in (["--help"], ["account", "list"], ["key", "list", operator.account("imports")]):
-        program = f"import sys, posthouse.__main__ as m; sys.argv = {['posthouse', *words]}\ntry: m.main()\n"
-        program += "except SystemExit: print('modules', *sys.modules, file=sys.stderr)"
-        done = subprocess.run(
-            [sys.executable, "-c", program],
-            env={**environment(), **given},
-            cwd=tmp_path,
-            capture_output=True,
-            text=True,
-        )
-        modules = {name.partition(".")[0] for name in done.stderr.rpartition("modules ")[2].split()}
+    imported = [set(line.split()) for line in done.stderr.splitlines() if line.startswith("modules ")]
+    assert len(imported) == len(commands), done.stderr
+    for words, modules in zip(commands, imported, strict=True):
         assert "typer" in modules
-        assert not modules & {*slow, *(("pydantic", "asyncpg") if words == ["--help"] else ())}, words
+        assert not modules & (unused | ({"pydantic", "asyncpg"} if words == ["--help"] else set())), words
 
 
 def _seconds_to_import_asyncio(directory: Path) -> float:
@@ -436,12 +513,6 @@ def _on_a_terminal(columns: int, directory: Path, given: dict[str, str], *words:
     return shown.decode()
 
 
-def _until(log: Path, text: bytes, process: "subprocess.Popen[bytes]") -> str:
-    while text not in log.read_bytes():
-        assert process.poll() is None, log.read_text()
-    return log.read_text()
-
-
 async def _invitations(url: str, account: str) -> int:
     connection = await asyncpg.connect(url)
     found: int = await connection.fetchval(
@@ -458,18 +529,3 @@ async def _log(url: str, account: str) -> list[str]:
     )
     await connection.close()
     return [row["action"] for row in rows]
-
-
-async def _with_a_user(cluster: PrivatePostgres) -> str:
-    """The file that says who needs a password."""
-    connection = await asyncpg.connect(cluster.url())
-    await connection.execute("CREATE ROLE ada LOGIN PASSWORD 'right'")
-    rules: str = await connection.fetchval("SHOW hba_file")
-    await connection.close()
-    return rules
-
-
-async def _reload(cluster: PrivatePostgres) -> None:
-    connection = await asyncpg.connect(cluster.url())
-    await connection.execute("SELECT pg_reload_conf()")
-    await connection.close()

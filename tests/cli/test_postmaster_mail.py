@@ -2,37 +2,19 @@
 
 import asyncio
 import json
-import os
-from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from posthouse.cli.app import app
 from posthouse.clock import DatabaseClock
 from posthouse.flows.inbound.reports import Reports
 from posthouse.store.postgres import Database
+from tests.cli.conftest import Type
 from tests.support.context import context
 from tests.support.feedback_loop import complaint_check
-from tests.support.service import settings_for
 
 MAIL = b"Subject: =?utf-8?q?Stop=1B[2J_it?=\r\nFrom: ada@example.org\r\n\r\nPlease\x1b]0;x\x07 stop.\r\n"
-
-Type = Callable[..., Result]
-
-
-@pytest.fixture
-def typed(database_url: str) -> Type:
-    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
-
-    def type_(*words: str, status: int = 0) -> Result:
-        done = CliRunner().invoke(app, [*words], env={**others, **settings_for(database_url)})
-        assert done.exit_code == status, (done.output, done.exception)
-        return done
-
-    return type_
 
 
 def keep(database_url: str, *recipients: str) -> None:

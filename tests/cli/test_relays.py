@@ -1,29 +1,11 @@
 """External relays, on the command line."""
 
 import json
-import os
-from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from typer.testing import CliRunner, Result
 
-from posthouse.cli.app import app
-from tests.support.service import settings_for
-
-Type = Callable[..., Result]
-
-
-@pytest.fixture
-def typed(database_url: str) -> Type:
-    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
-
-    def type_(*words: str, status: int = 0, given: str | None = None) -> Result:
-        done = CliRunner().invoke(app, [*words], env={**others, **settings_for(database_url)}, input=given)
-        assert done.exit_code == status, (done.output, done.exception)
-        return done
-
-    return type_
+from tests.cli.conftest import Type
 
 
 def test_relays_are_added_given_to_pools_listed_and_removed(typed: Type, tmp_path: Path) -> None:

@@ -2,30 +2,12 @@
 
 import asyncio
 import json
-import os
-from collections.abc import Callable
 
-import pytest
-from typer.testing import CliRunner, Result
+from typer.testing import Result
 
-from posthouse.cli.app import app
 from posthouse.rules import ids
+from tests.cli.conftest import Type
 from tests.support.delivery_steps import DeliverySteps
-from tests.support.service import settings_for
-
-Type = Callable[..., Result]
-
-
-@pytest.fixture
-def typed(database_url: str) -> Type:
-    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
-
-    def type_(*words: str, status: int = 0) -> Result:
-        done = CliRunner().invoke(app, [*words], env={**others, **settings_for(database_url)})
-        assert done.exit_code == status, (done.output, done.exception)
-        return done
-
-    return type_
 
 
 def answer(done: Result) -> dict[str, object]:

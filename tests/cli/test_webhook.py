@@ -27,13 +27,14 @@ from posthouse.cli import event_feed, webhook_events, webhook_listener
 from posthouse.cli.app import app
 from posthouse.cli.event_feed import Feed, FeedClosed, Login
 from posthouse.cli.webhook_listener import BODY_BYTES_MAX, CONCURRENT_REQUESTS_MAX, CannotListen, ListenOptions
-from posthouse.randomness import SystemRandomness
 from posthouse.rules import event, ids
 from posthouse.rules.event import EventType, SignatureVerdict, sign
+from tests.cli.conftest import environment_of
+from tests.cli.test_cli import environment
 from tests.support.delivery_steps import open_delivery_steps
 from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.server_process import ServerProcess
-from tests.support.service import PASSWORD, Tenant, settings_for
+from tests.support.service import PASSWORD, Tenant
 from tests.support.webhook_receiver import WebhookReceiver
 from tests.support.webhook_steps import WebhookSteps
 
@@ -41,7 +42,6 @@ SECRET = "whsec_MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw"
 T = 1_794_726_000
 NOW = datetime(2026, 11, 15, 7, 0, tzinfo=UTC)
 LOGIN = Login("ada@example.com", "correct horse")
-COMMAND_SECONDS_MAX = HANG_SECONDS
 
 
 def event_body(number: int = 0, **given: Any) -> bytes:
@@ -350,9 +350,7 @@ async def test_the_feeds_events_reach_the_listener_verified(capsys: pytest.Captu
 # A program under development.
 
 
-async def test_a_program_gets_what_the_service_would_send(
-    capsys: pytest.CaptureFixture[str],
-) -> None:
+async def test_a_program_gets_what_the_service_would_send(capsys: pytest.CaptureFixture[str]) -> None:
     bodies = [event_body(0), event_body(1)]
     async with (
         opened(FeedServer(bodies)) as server,
@@ -391,11 +389,6 @@ def typed(*words: str, given: bytes = b"", **settings: str) -> Result:
     done = CliRunner().invoke(app, ["webhook", *words], given, {**others, **environment(**settings)})
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
     return done
-
-
-def environment(**settings: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("POSTHOUSE_")}
-    return {**kept, **{f"POSTHOUSE_{name}": value for name, value in settings.items()}}
 
 
 def test_a_request_is_verified_on_the_command_line(tmp_path: Path) -> None:
@@ -481,10 +474,7 @@ async def test_a_real_services_events_are_listened_to_until_ctrl_c(database_url:
 async def stored_event(tenant: Tenant) -> bytes:
     """An event of a minute ago, as a delivery worker would have written it."""
     at = datetime.now(UTC) - timedelta(minutes=1)
-    event_id, message_id = (
-        ids.new_id(at, SystemRandomness().bytes(10)),
-        ids.new_message_id(at, SystemRandomness().bytes(10)),
-    )
+    event_id, message_id = ids.new_id(at, bytes(10)), ids.new_message_id(at, bytes(10))
     body = event_body(event_id=event_id, message_id=message_id, created_at=at)
     await tenant.service.sql(
         "INSERT INTO events (account_id, id, message_id, position, type, created_at, body)"
@@ -498,11 +488,8 @@ async def stored_event(tenant: Tenant) -> bytes:
 
 
 async def test_an_accounts_endpoint_is_shown_with_its_state(database_url: str) -> None:
-    others: dict[str, str | None] = {name: None for name in os.environ if name.startswith("POSTHOUSE_")}
-
     def shown(account: str) -> Any:
-        words = ["webhook", "show", account, "--json"]
-        done = CliRunner().invoke(app, words, env={**others, **settings_for(database_url)})
+        done = CliRunner().invoke(app, ["webhook", "show", account, "--json"], env=environment_of(database_url))
         assert done.exit_code == 0, (done.output, done.exception)
         return json.loads(done.stdout)
 

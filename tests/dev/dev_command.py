@@ -10,7 +10,7 @@ import urllib.request
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import IO, Any, Final
 
 from tests.support.eventually import HANG_SECONDS
 from tools.private_postgres import free_port
@@ -36,20 +36,24 @@ class DevCommand:
         return self.directory / "dev.out"
 
     def spawn(self, *words: str) -> subprocess.Popen[bytes]:
+        words = "dev", "--port", str(self.port), "--smtp-port", str(self.smtp_port), *words
         with self.output.open("wb") as written:
-            self.process = subprocess.Popen(
-                [*self.command, "dev", "--port", str(self.port), "--smtp-port", str(self.smtp_port), *words],
-                cwd=self.directory,
-                env=self.environment,
-                stdin=subprocess.DEVNULL,
-                stdout=written,
-                stderr=written,
-                user=self.user,
-                group="nogroup" if self.user else None,
-                extra_groups=[] if self.user else None,
-                start_new_session=True,
-            )
+            self.process = self.popen(words, written)
         return self.process
+
+    def popen(self, words: Sequence[str], written: IO[bytes]) -> subprocess.Popen[bytes]:
+        return subprocess.Popen(
+            [*self.command, *words],
+            cwd=self.directory,
+            env=self.environment,
+            stdin=subprocess.DEVNULL,
+            stdout=written,
+            stderr=written,
+            user=self.user,
+            group="nogroup" if self.user else None,
+            extra_groups=[] if self.user else None,
+            start_new_session=True,
+        )
 
     def start(self, *words: str) -> str:
         """Starts it, and waits until it is ready; returns the panel."""

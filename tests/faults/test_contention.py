@@ -135,6 +135,7 @@ async def test_8_5_and_2_against_10_credits_are_yes_no_yes(
     assert await database_faults(database_url) == {}
 
 
+@pytest.mark.rule("MONEY-05", "IDEM-06")
 async def test_a_mixed_batch_of_several_accounts_is_decided_item_by_item(
     accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
@@ -225,6 +226,7 @@ async def test_an_expired_key_is_new_again(accept_flow: AcceptFlow, operator: Op
         assert await connection.fetchval("SELECT count(*) FROM idempotency") == 1
 
 
+@pytest.mark.rule("IDEM-10", "IDEM-13")
 async def test_an_expired_key_by_two_instances_at_once_is_one_message(
     accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
@@ -246,6 +248,7 @@ async def test_an_expired_key_by_two_instances_at_once_is_one_message(
         assert await connection.fetchval("SELECT count(*) FROM messages") == 40
 
 
+@pytest.mark.rule("IDEM-13")
 async def test_one_key_by_two_instances_at_once_is_one_message(
     accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:
@@ -263,6 +266,7 @@ async def test_one_key_by_two_instances_at_once_is_one_message(
     assert await database_faults(database_url) == {}
 
 
+@pytest.mark.rule("MONEY-03", "MONEY-04")
 async def test_two_instances_spend_the_last_credits_exactly(
     accept_flow: AcceptFlow, operator: Operator, database_url: str
 ) -> None:

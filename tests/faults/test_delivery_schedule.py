@@ -157,6 +157,7 @@ async def test_mail_that_was_never_tried_in_its_time_is_not_charged(flow: Delive
 # Suspension
 
 
+@pytest.mark.rule("DLV-17")
 async def test_a_suspended_accounts_mail_is_held_and_delivered_afterwards(flow: DeliveryFlow, sender: Sender) -> None:
     message_id = await flow.steps.accept(["ada@example.org"], sender=sender)
     theirs = await flow.steps.accept(["bob@example.org"])
@@ -231,6 +232,7 @@ async def test_mail_held_for_seven_days_has_failed_and_is_not_charged(flow: Deli
 # Simulated mail
 
 
+@pytest.mark.rule("DLV-16", "CRED-08")
 async def test_simulator_addresses_have_their_results_without_a_connection(flow: DeliveryFlow) -> None:
     locals_ = ("delivered", "bounced", "failed", "deferred+1", "anyone")
     message_id = await flow.steps.accept([f"{local}@simulator.invalid" for local in locals_])
@@ -256,6 +258,7 @@ async def test_simulator_addresses_have_their_results_without_a_connection(flow:
     assert await state(flow, again) == ("bounced", 1), "a dry-run bounce suppresses no address"
 
 
+@pytest.mark.rule("DLV-15", "CRED-03", "MONEY-07")
 async def test_mail_under_a_test_key_goes_nowhere_costs_nothing_and_has_events(
     flow: DeliveryFlow, sender: Sender
 ) -> None:

@@ -33,6 +33,7 @@ async def messages_by_key(service: Service) -> dict[str, list[str]]:
     return found
 
 
+@pytest.mark.rule("RESP-06")
 @pytest.mark.long
 async def test_kills_in_mid_load_lose_nothing_and_double_nothing(
     new_database: Callable[[], str], tmp_path: Path

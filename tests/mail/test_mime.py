@@ -115,6 +115,7 @@ def test_the_date_is_the_same_moment_in_utc(moment: datetime, offset_minutes: in
     assert parsedate_to_datetime(field.removeprefix("Date: ")) == date
 
 
+@pytest.mark.rule("ATT-08")
 def test_a_full_message_is_nested_as_clients_expect() -> None:
     mail = CONTENT._replace(html="<p>Hi", attachments=(PDF, INVITATION, LOGO))
     assert written(mail).partition(b"MIME-Version: 1.0\r\n")[2] == (
@@ -146,7 +147,7 @@ def test_a_full_message_is_nested_as_clients_expect() -> None:
 PLAIN, HTML, CALENDAR, PNG, BYTES = ("text/plain", "text/html", "text/calendar", "image/png", "application/pdf")
 
 
-@pytest.mark.rule("MIME-03")
+@pytest.mark.rule("ATT-08", "ATT-10", "ATT-11", "MIME-03")
 @pytest.mark.parametrize(
     ("text", "html", "attachments", "expected"),
     [

@@ -82,6 +82,7 @@ def test_the_header_is_decoded_and_keeps_its_order() -> None:
     assert [field.name for field in notable_fields(raw)] == ["From", "Message-ID"]
 
 
+@pytest.mark.rule("MSD-09")
 def test_omitted_parts_are_reported() -> None:
     files = "".join([f"--x\nContent-Disposition: attachment; filename={n}\n\nfile\n" for n in range(PARTS_MAX + 5)])
     shown = render_mail(crlf(f"Content-Type: multipart/mixed; boundary=x\n\n{files}--x--\n"))
@@ -89,6 +90,7 @@ def test_omitted_parts_are_reported() -> None:
     assert shown.is_shortened
 
 
+@pytest.mark.rule("MSD-09")
 def test_parts_nested_too_deep_are_a_single_part() -> None:
     raw = "Content-Type: text/plain\n\nthe end\n"
     for depth in range(100):

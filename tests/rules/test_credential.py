@@ -87,6 +87,7 @@ def test_a_hash_is_hmac_sha_256() -> None:
     )
 
 
+@pytest.mark.rule("AUTH-12")
 @pytest.mark.parametrize(
     ("header", "presented"),
     [

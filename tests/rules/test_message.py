@@ -119,6 +119,7 @@ def test_nothing_is_stored_of_none() -> None:
     assert stored_metadata({}) is None
 
 
+@pytest.mark.rule("META-01")
 @pytest.mark.parametrize(
     ("given", "named"),
     [
@@ -175,6 +176,7 @@ def test_anything_else_is_refused(given: str) -> None:
         message.parse_send_time(given)
 
 
+@pytest.mark.rule("LATER-01")
 def test_up_to_30_days_ahead_are_accepted_and_a_sender_with_a_late_clock() -> None:
     for at in (None, NOON + timedelta(days=30), NOON, NOON - timedelta(minutes=5)):
         message.check_send_time(at, NOON)

@@ -93,6 +93,7 @@ def test_a_status_is_one_of_four(status: str, asked: str, is_found: bool) -> Non
     assert search_query(SearchFilters(status=asked)).has(set(), status) is is_found
 
 
+@pytest.mark.rule("MSL-10")
 @pytest.mark.parametrize(
     ("filters", "names"),
     [
@@ -127,6 +128,7 @@ def test_times_are_bounds_of_ids() -> None:
         assert search_query(SearchFilters(after=far_off)).lowest >= UUID(int=0)
 
 
+@pytest.mark.rule("MSL-10")
 def test_a_cursor_is_valid_for_its_query_only() -> None:
     asked = search_query(SearchFilters(tag="order", subject="Your order"))
     position = ids.new_message_id(datetime.now(UTC), bytes(range(10)))

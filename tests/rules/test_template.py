@@ -258,6 +258,7 @@ values = some.none() | some.booleans() | some.integers() | some.floats(allow_nan
 tokens = some.lists(some.tuples(literals, names, values), max_size=8)
 
 
+@pytest.mark.rule("TMPL-14")
 @bad_input("Templates", 200)
 @given(tokens, literals)
 def test_rendering_joins_text_and_values(around: list[tuple[str, str, VariableValue]], tail: str) -> None:

@@ -35,7 +35,6 @@ from tools.private_postgres import PrivatePostgres
 pytestmark = pytest.mark.nightly
 
 STEADY_SECONDS = 5.0
-MORE_SECONDS_MAX = 60.0
 IDLE_SECONDS_MAX = 5 * HANG_SECONDS
 PER_SECOND = 20.0
 MIGRATE_SECONDS_MAX = 5 * HANG_SECONDS

@@ -7,9 +7,7 @@ from typing import Any
 
 import jsonschema_rs
 import pytest
-import schemathesis
 from fastapi import FastAPI, Request
-from schemathesis.core.result import Ok
 from starlette.routing import Route
 
 from posthouse.entrypoints.http import api_reference
@@ -156,15 +154,9 @@ def test_every_component_is_used(kind: str) -> None:
     assert {f"#/components/{kind}/{name}" for name in DOCUMENT["components"][kind]} == used
 
 
-@pytest.mark.parametrize("name", sorted(DOCUMENT["components"]["schemas"]))
-def test_every_schema_is_json_schema(name: str) -> None:
-    jsonschema_rs.meta.validate({"$schema": "https://json-schema.org/draft/2020-12/schema", **model(name)})
-
-
-def test_schemathesis_can_read_it() -> None:
-    schema = schemathesis.openapi.from_dict(DOCUMENT)
-    read = [result.ok() for result in schema.get_all_operations() if isinstance(result, Ok)]
-    assert {f"{operation.method.upper()} {operation.path}" for operation in read} == {name for name, _ in operations()}
+def test_every_schema_is_json_schema() -> None:
+    for name, schema in DOCUMENT["components"]["schemas"].items():
+        assert jsonschema_rs.meta.is_valid({"$schema": "https://json-schema.org/draft/2020-12/schema", **schema}), name
 
 
 def test_limits_that_a_schema_can_express_are_in_the_schema() -> None:
@@ -201,9 +193,10 @@ def test_limits_that_a_schema_can_express_are_in_the_schema() -> None:
 def test_the_examples_are_valid() -> None:
     whole = {"components": DOCUMENT["components"]}
     for name, schema in DOCUMENT["components"]["schemas"].items():
-        for example in schema.get("examples", []):
+        if examples := schema.get("examples"):
             validator = jsonschema_rs.Draft202012Validator({**schema, **whole})
-            assert validator.is_valid(example), f"{name}: {json.dumps(example)}"
+            for example in examples:
+                assert validator.is_valid(example), f"{name}: {json.dumps(example)}"
 
 
 def test_dashboard_takes_its_token_and_emails_take_any_credential() -> None:

@@ -35,6 +35,7 @@ def test_text_may_contain_any_number_of_commas() -> None:
     assert parsed(b'{"text":"' + text.encode() + b'"}')["text"].count(",") == 3 * STRUCTURE_MAX
 
 
+@pytest.mark.rule("HTTP-06", "HTTP-07")
 @pytest.mark.parametrize("literal", [b"NaN", b"-Infinity", b'"\\ud800"', b'"\\udc8c\\ud83d"', b"9" * 5_000], ids=ascii)
 def test_a_value_that_json_does_not_have_is_refused(literal: bytes) -> None:
     with pytest.raises(Refusal) as caught:

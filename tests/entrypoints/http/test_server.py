@@ -3,7 +3,6 @@
 import asyncio
 import os
 import signal
-import socket
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -89,12 +88,6 @@ async def test_a_dead_process_is_replaced_and_the_other_continues(serving_port: 
 
     replaced = await eventually(living, lambda pids: len(pids) == PROCESSES and killed not in pids)
     assert other in replaced
-
-
-async def test_a_port_in_use_is_refused() -> None:
-    with socket.create_server(("127.0.0.1", 0)) as taken:
-        server = start(taken.getsockname()[1])
-        assert await asyncio.to_thread(server.wait, HANG_SECONDS) != 0
 
 
 async def test_a_second_server_on_the_same_port_is_refused(serving_port: int) -> None:

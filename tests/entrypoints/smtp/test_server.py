@@ -3,7 +3,6 @@
 import asyncio
 import contextlib
 import resource
-import smtplib
 import socket
 from dataclasses import replace
 
@@ -31,18 +30,6 @@ async def test_aiosmtplib_can_send() -> None:
             await client.sendmail("ada@example.com", ["unknown@example.com"], "x")
         await client.sendmail("", ["bob@example.com"], "y")
     assert service.contents == [b"Subject: x\r\n\r\n.dot\r\n", b"y\r\n"]
-
-
-async def test_smtplib_can_send() -> None:
-    service = RecordingService()
-
-    def send(port: int) -> None:
-        with smtplib.SMTP("127.0.0.1", port, timeout=HANG_SECONDS) as client:
-            client.sendmail("ada@example.com", ["bob@example.com"], "Subject: x\n\n.dot\n", ["BODY=8BITMIME"])
-
-    async with run_smtp_server(service) as server:
-        await asyncio.to_thread(send, server.ports[0])
-    assert service.contents == [b"Subject: x\r\n\r\n.dot\r\n"]
 
 
 async def test_a_large_message_is_received_whole() -> None:

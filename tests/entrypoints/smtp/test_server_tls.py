@@ -78,18 +78,6 @@ async def test_smtplib_logs_in_and_sends(authority: Authority, trusting: ssl.SSL
     assert service.contents == [MAIL.encode()]
 
 
-async def test_cleartext_after_starttls_is_never_read_under_tls(authority: Authority) -> None:
-    service = RecordingService(SUBMISSION)
-    async with (
-        run_smtp_server(service, tls=authority.files, deadlines=SHORT) as server,
-        SmtpConnection.to(server.ports[0]) as line,
-    ):
-        await line.say("EHLO client.example.com")
-        (reply,) = await line.say("STARTTLS", "EHLO injected", replies=1)
-        assert reply.startswith("554 5.5.1")
-        assert await line.rest() == ""
-
-
 @pytest.mark.rule("SUB-05")
 async def test_cleartext_after_220_ends_the_connection(authority: Authority) -> None:
     service = RecordingService(INBOUND)

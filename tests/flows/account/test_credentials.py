@@ -119,6 +119,7 @@ async def test_two_simultaneous_revocations_leave_one_credential(flows: AccountF
     assert await flows.value(query) == 1
 
 
+@pytest.mark.rule("KEY-09")
 async def test_a_password_that_was_replaced_works_until_the_overlap_ends(
     flows: AccountFlows, admission: FreshAdmission
 ) -> None:
@@ -191,6 +192,7 @@ async def test_a_key_belongs_to_the_default_credential_unless_another_is_named(f
     assert second.key.credential_id == other.credential.id
 
 
+@pytest.mark.rule("KEY-06")
 async def test_a_key_is_revoked_once_and_must_be_able_to_live(flows: AccountFlows, acme: AccountId) -> None:
     made = await flows.credentials.create_key(acme, ADA)
     await flows.stamps(lambda: flows.credentials.revoke_key(acme, key_id(made), ADA))
@@ -257,6 +259,7 @@ async def test_rotating_never_lengthens_a_keys_life_and_an_expired_one_is_past_i
     await assert_refused(flows.credentials.rotate_key(acme, key_id(rotated), ADA), Code.CONFLICT, "has expired")
 
 
+@pytest.mark.rule("KEY-05")
 async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
     flows: AccountFlows, acme: AccountId, admission: FreshAdmission
 ) -> None:
@@ -270,6 +273,7 @@ async def test_both_allow_lists_hold_the_keys_own_and_its_credentials(
     assert opened_from == [HERE]
 
 
+@pytest.mark.rule("KEY-05", "CRED-07")
 async def test_an_allow_list_holds_wherever_its_password_is_used(
     flows: AccountFlows, acme: AccountId, admission: FreshAdmission
 ) -> None:

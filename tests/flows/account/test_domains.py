@@ -349,6 +349,7 @@ async def test_keys_that_sign_or_wait_are_sealed_again_when_the_seal_key_is_rota
 # Removing.
 
 
+@pytest.mark.rule("REG-12", "REG-13")
 async def test_a_removed_domain_is_gone_with_its_keys_and_comes_back_as_another(flows: AccountFlows) -> None:
     acme, other = await flows.account(), await flows.account("other")
     old = (await verified(flows, acme)).domain

@@ -46,6 +46,7 @@ async def refused(steps: DeliverySteps, message_id: MessageId) -> Refusal:
     return caught.value
 
 
+@pytest.mark.rule("MSR-01")
 async def test_the_next_attempt_is_made_now_and_counts(steps: DeliverySteps) -> None:
     message_id = await deferred(steps, 2)
     assert await steps.lease() == []
@@ -66,6 +67,7 @@ async def test_a_ticket_that_is_on_its_way_makes_no_second_copy(steps: DeliveryS
     assert await steps.claim([second]) == []
 
 
+@pytest.mark.rule("MSR-02")
 async def test_what_a_worker_has_claimed_stays_claimed(steps: DeliverySteps) -> None:
     message_id = await deferred(steps)
     steps.clock.advance(WAIT)

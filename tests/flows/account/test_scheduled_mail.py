@@ -75,6 +75,7 @@ async def desk(database_url: str) -> AsyncIterator[Desk]:
         yield Desk(flow)
 
 
+@pytest.mark.rule("LATER-04", "LATER-06")
 async def test_cancelled_mail_is_not_sent_and_its_credits_are_returned_once(desk: Desk) -> None:
     before = await desk.available()
     message_id = await desk.later(["ada@example.org", "bob@example.org"])
@@ -204,6 +205,7 @@ async def test_an_operators_hold_outlasts_a_move(desk: Desk) -> None:
     assert await desk.steps.value(query) == desk.flow.clock.now() - timedelta(hours=1)
 
 
+@pytest.mark.rule("LATER-08")
 async def test_what_was_tried_cancelled_or_never_scheduled_is_not_moved(desk: Desk) -> None:
     tried, cancelled, plain = await desk.later(), await desk.later(), await desk.steps.accept()
     assert await desk.move(plain, hours=1) is Code.CONFLICT

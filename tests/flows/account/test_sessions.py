@@ -168,6 +168,7 @@ async def test_a_login_is_in_the_account_that_was_joined_first_until_its_token_e
     assert not await flow.is_good(session)
 
 
+@pytest.mark.rule("SES-04")
 async def test_a_switch_gives_a_token_of_the_same_session_that_ends_no_later(flow: SessionFlow) -> None:
     first = await flow.login()
     flow.clock.advance(hours=5)
@@ -227,6 +228,7 @@ async def test_another_users_session_makes_no_token_good(flow: SessionFlow) -> N
     assert not await flow.is_good(LoginSession(forged, said.expires_at))
 
 
+@pytest.mark.rule("TEAM-03")
 async def test_a_member_who_is_removed_keeps_other_accounts_and_without_any_is_notified(flow: SessionFlow) -> None:
     async def remove_from(account_id: AccountId) -> None:
         async with flow.database.transaction() as tx:
@@ -414,6 +416,7 @@ async def test_of_two_logins_with_one_code_at_once_one_is_let_in(flow: SessionFl
         assert {end.code for end in ends if isinstance(end, Refusal)} == {Code.UNAUTHORIZED}
 
 
+@pytest.mark.rule("TOTP-03")
 async def test_a_missing_or_wrong_code_is_noticed_and_counted_only_with_the_right_password(flow: SessionFlow) -> None:
     await flow.confirmed(await flow.login())
     for code in (None, "000000"):
@@ -472,6 +475,7 @@ async def test_a_second_factor_is_given_up_with_password_and_code(flow: SessionF
         await flow.login(code=codes[0])
 
 
+@pytest.mark.rule("TOTP-09")
 async def test_changes_of_a_person_and_of_an_operator_are_noted_in_each_of_the_accounts(flow: SessionFlow) -> None:
     session = await flow.login()
     with refused(Code.CONFLICT):
@@ -492,6 +496,7 @@ async def test_changes_of_a_person_and_of_an_operator_are_noted_in_each_of_the_a
     assert len(rows) == 6
 
 
+@pytest.mark.rule("TOTP-08")
 async def test_secrets_are_in_no_column_and_no_repr(flow: SessionFlow) -> None:
     member = await flow.member(session := await flow.login())
     begun = await flow.sessions.begin_totp(member, PASSWORD, HOME)

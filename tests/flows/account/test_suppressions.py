@@ -162,6 +162,7 @@ async def test_the_log_says_who_removed_what_and_why(flow: SuppressionFlow) -> N
     assert "She asked us to." in row[3]
 
 
+@pytest.mark.rule("SUP-12")
 async def test_an_import_enters_whole_batches_and_can_be_repeated(flow: SuppressionFlow) -> None:
     await flow.bounce("r000000@example.org")
     importing = await flow.suppression.begin_import(flow.account_id, OPERATOR)

@@ -142,6 +142,7 @@ async def test_a_user_that_can_not_be_made_is_explained(flow: TeamFlow, acme: Ac
 # Members.
 
 
+@pytest.mark.rule("TEAM-04")
 async def test_two_owners_who_remove_each_other_at_once_leave_one(flow: TeamFlow) -> None:
     for number in range(5):
         account_id = await flow.account(f"account {number}")
@@ -153,6 +154,7 @@ async def test_two_owners_who_remove_each_other_at_once_leave_one(flow: TeamFlow
         assert list((await flow.roles(account_id)).values()) == [Role.OWNER]
 
 
+@pytest.mark.rule("TEAM-04")
 async def test_of_owners_who_all_step_down_at_once_one_stays(flow: TeamFlow, acme: AccountId) -> None:
     owners = [await flow.user(acme, name) for name in ("ada", "bob", "eve")]
     codes = await outcomes(*[flow.team.change_role(acme, given(row), Role.VIEWER, acting(row)) for row in owners])
@@ -271,6 +273,7 @@ async def test_guessing_at_an_invitation_counts_as_guessing_at_the_login(flow: T
     await flow.accept(made)
 
 
+@pytest.mark.rule("TEAM-07")
 async def test_a_new_invitation_replaces_the_one_before(flow: TeamFlow, acme: AccountId) -> None:
     first = await flow.team.invite(acme, "eve@example.com", Role.OWNER, OPERATOR)
     second = await flow.team.invite(acme, "EVE@example.com", Role.VIEWER, OPERATOR)
@@ -323,6 +326,7 @@ async def test_an_owner_who_steps_down_while_an_invitation_is_accepted_invites_n
     assert set(await flow.roles(account_id)) == {"bob"}
 
 
+@pytest.mark.rule("TEAM-07")
 async def test_a_removed_member_does_not_come_back_through_an_invitation(flow: TeamFlow, acme: AccountId) -> None:
     ada = await flow.user(acme, "ada")
     used = await flow.team.invite(acme, "eve@example.com", Role.OWNER, acting(ada))
@@ -348,6 +352,7 @@ async def test_no_race_makes_more_members_than_there_may_be(flow: TeamFlow, acme
     assert await flow.value("SELECT count(*) FROM memberships") == limits.MEMBERS_MAX
 
 
+@pytest.mark.rule("TEAM-07")
 async def test_no_race_makes_more_invitations_than_there_may_be(flow: TeamFlow, acme: AccountId) -> None:
     for number in range(limits.INVITATIONS_MAX - 1):
         await flow.team.invite(acme, f"r{number}@example.com", Role.VIEWER, OPERATOR)

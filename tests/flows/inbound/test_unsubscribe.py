@@ -131,6 +131,7 @@ async def test_every_mail_says_where_complaints_go(flow: DeliveryFlow) -> None:
         assert ":CFBL-Address:CFBL-Feedback-ID;" in signed
 
 
+@pytest.mark.rule("UNSUB-09", "UNSUB-10")
 async def test_an_unsubscribed_recipient_gets_no_more_of_the_list_but_everything_else(flow: DeliveryFlow) -> None:
     other_sender = await flow.steps.another_sender("other")
     await flow.steps.accept(TWO, **NEWS)

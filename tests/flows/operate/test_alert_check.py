@@ -129,6 +129,7 @@ async def flow(steps: DeliverySteps) -> AlertFlow:
     return AlertFlow(steps, service, InterruptedMail(mailer))
 
 
+@pytest.mark.rule("ALT-04")
 async def test_an_alert_is_mailed_once_raised_and_once_cleared(flow: AlertFlow) -> None:
     assert await flow.run() == AlertRun()
     ada, bob, other = [await flow.member(name) for name in ("ada", "bob", "other")]
@@ -217,6 +218,7 @@ async def test_an_alert_that_is_raised_when_chosen_is_shown_and_not_sent(flow: A
     assert await flow.run() == AlertRun(cleared=1, mailed=1), "saved as it was, it stays raised"
 
 
+@pytest.mark.rule("ALT-06")
 async def test_a_choice_given_up_and_a_member_removed_end_state_and_notice(flow: AlertFlow) -> None:
     ada, bob = [await flow.member(name) for name in ("ada", "bob")]
     await flow.choose(ada, credits_left=1_000)
@@ -307,6 +309,7 @@ async def test_every_kind_is_read_for_its_own_account(flow: AlertFlow) -> None:
     assert (await flow.run()).cleared == 1 + len(domains)
 
 
+@pytest.mark.rule("ALT-02")
 async def test_without_a_sender_no_alert_can_be_chosen(flow: AlertFlow) -> None:
     flow.mail.mail = NoServiceMail()
     ada = await flow.member("ada")

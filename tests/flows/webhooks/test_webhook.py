@@ -93,6 +93,7 @@ def flow(steps: DeliverySteps) -> EndpointFlow:
     return EndpointFlow(steps)
 
 
+@pytest.mark.rule("HOOK-09")
 async def test_a_secret_is_stored_sealed_for_its_account_and_shown_once(flow: EndpointFlow) -> None:
     saved = await flow.save()
     assert saved.secret is not None
@@ -138,6 +139,7 @@ async def test_without_a_stream_it_is_due_at_once(flow: EndpointFlow, webhooks: 
     assert [ticket.webhook_delivery_id for ticket in await webhooks.lease()] == [ping.id]
 
 
+@pytest.mark.rule("HOOK-10")
 async def test_a_refusal_publishes_nothing(flow: EndpointFlow, webhooks: WebhookSteps) -> None:
     ping = flow.endpoints.ping
     assert (await flow.refusal_of(ping(flow.account_id))).code is Code.NOT_FOUND
