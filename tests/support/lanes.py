@@ -98,7 +98,7 @@ class Lanes:
     def __post_init__(self) -> None:
         self._lookup = LaneLookup(
             clock=self.clock,
-            resolver=Resolver([self.names.endpoint], lookup_seconds_max=1.0, monotonic=self.clock.monotonic),
+            resolver=Resolver([self.names.endpoint], lookup_seconds_max=3.0, monotonic=self.clock.monotonic),
             simulator_domain="simulator.invalid",
         )
         given, routes = context(NO_DATABASE, self.clock, SeededRandomness(1)), FixedRoutes(self)
