@@ -71,6 +71,8 @@ command, setting or DNS record fixes it. It also names a runbook, which the serv
 `/dashboard/runbooks/`, from the installed package and without a login. `--json` is for programs, `--watch` checks again
 every 30 seconds and shows what changed. It changes nothing, and is safe while the service runs.
 
+![posthouse doctor: what is well, and two findings with their advice](../assets/screenshots/terminal-doctor.png)
+
 | Ends with | |
 |---|---|
 | 0 | all is well |
