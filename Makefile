@@ -151,8 +151,8 @@ test-image: image ## Build the image, run it on a read-only root without privile
 test-attacks: ## Every attack next to a victim, also those that measure the victim's time and all steps of clocks (a quiet machine, half an hour)
 	$(BIN)/pytest tests/attacks --durations 20
 
-attacks-table: ## Measure a victim's times next to every noisy neighbour; writes into docs/internals/threats.md (a quiet machine, 15 minutes)
-	REPORT=docs/internals/threats.md $(BIN)/pytest tests/attacks/test_noisy_neighbours.py
+attacks-table: ## Measure a victim's times next to every noisy neighbour; writes into docs/internals/noisy-neighbours.md (a quiet machine, 15 minutes)
+	REPORT=docs/internals/noisy-neighbours.md $(BIN)/pytest tests/attacks/test_noisy_neighbours.py
 
 fuzz: ## Bad input to every surface, TIMES=20 (CI: 0.25) (an hour); reports what was tried, and what failed
 	$(BIN)/pytest -m fuzz --verbose --durations 10

@@ -109,11 +109,15 @@ def test_the_glossary_is_that_of_the_tables() -> None:
     assert final == {status.value for status in RecipientStatus} - {"queued", "deferred"}
 
 
-def test_every_decision_is_in_the_index_with_its_title() -> None:
+def test_every_decision_is_in_the_index_with_its_title_and_status() -> None:
     index = (ROOT / "docs/decisions/index.md").read_text()
     for page in sorted((ROOT / "docs/decisions").glob("0*.md")):
-        title = page.read_text().partition("\n")[0].removeprefix("# ")
-        assert index.count(f"- [{title}]({page.name})") == 1, page.name
+        record = re.match(r"# (.+)\n\nStatus: (accepted|superseded)", page.read_text())
+        assert record is not None, page.name
+        title, status = record.groups()
+        assert len(re.findall(rf"^- {re.escape(f'[{title}]({page.name}): {status}')}\b", index, re.MULTILINE)) == 1, (
+            page.name
+        )
 
 
 @pytest.mark.parametrize("page", sorted((ROOT / "docs/decisions").glob("0*.md")), ids=_name)

@@ -7,15 +7,16 @@ are moved to that day: all else on the pictures is as it happened.
 """
 
 import asyncio
-import io
 import itertools
+import operator
+import sys
 import tempfile
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from PIL import Image
 from playwright.async_api import Page, expect
 
 from posthouse.clock import DatabaseClock
@@ -26,14 +27,19 @@ from posthouse.store.postgres import Database
 from tests.support.clock import OffsetClock
 from tests.support.context import context
 from tests.support.dashboard_browser import Pages, chromium, running_browser
-from tests.support.dashboard_pages import settled
+from tests.support.dashboard_pages import opened, settled
 from tests.support.dashboard_service import DashboardService, run_dashboard_service
 from tests.support.eventually import eventually
 from tests.support.fresh_database import fresh_database, open_database
+from tests.support.operator_login import add_second_factor, set_operator
+from tests.support.server_process import environment
 from tests.support.service import PASSWORD, Tenant
 from tests.support.smtp_receiver import SmtpReceiver
 from tests.support.webhook_flow import certificates
-from tools.take_screenshots import MESSAGES, ROOT, TAKEN
+from tools import pictured_pages
+from tools.pictured_pages import TAKEN
+from tools.take_screenshots import COLOURS, MESSAGES
+from tools.terminal_picture import printed, save, take_terminal
 
 FINAL_SECONDS_MAX: Final = 300.0
 # Messages of each day of a week; the last is today.
@@ -47,7 +53,18 @@ SERVERS: Final = {
 }
 BEHAVIOURS: Final = ("customer",) * 40 + ("550-rcpt", "greylist", "customer", "552-dot")
 CAREFUL: Final = "greylist--starttls"
-COLOURS: Final = 128
+# Messages that wait while an operator looks: at a provider that is kept slow, at one that is paused, and at one that
+# has just refused too much mail to several of its domains.
+WAITING: Final = {"outlook.example": 240, "company.example": 60, "gmail.example": 90}
+REFUSED: Final = ("gmail.example", "school.example", "startup.example")
+# A worker reads an operator's changes, and reports its lanes, within this time.
+LANES_READ_SECONDS: Final = 8
+SLOW_LANE, PAUSED_LANE = "microsoft", "company.example"
+COMMAND: Final = str(Path(sys.executable).with_name("posthouse"))
+RESULTS_TODAY: Final = (
+    "SELECT coalesce(sum(delivered + bounced + failed), 0)::int FROM usage_days"
+    " WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date"
+)
 MOVED: Final = (
     "UPDATE usage_days SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
     "UPDATE usage_latency SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
@@ -89,9 +106,21 @@ class Setup:
         await settled(page)
         return page
 
-    async def count(self) -> None:
-        """Counts what was sent until now, without the wait for what might still be committed: nothing is."""
+    async def terminal(self, *words: str) -> str:
+        """What a command prints about this service."""
+        processes = self.dashboard.processes
+        known = environment(processes.database_url, **processes.settings)
+        return await asyncio.to_thread(printed, [COMMAND, *words], known, processes.directory)
+
+    async def take_terminal(self, name: str, *words: str) -> None:
+        output = await self.terminal(*words)
+        await take_terminal(self.pages.browser, TAKEN / name, " ".join(["posthouse", *words]), output)
+
+    async def counted_results(self, tenant: Tenant) -> int:
+        """Counts what was sent until now, without the wait for what might still be committed."""
         await UsageCounter(context(self.database, OffsetClock(DatabaseClock(), SETTLED_AFTER))).run()
+        results: int = await self.dashboard.service.value(RESULTS_TODAY, tenant.id)
+        return results
 
 
 async def send_week(setup: Setup, tenant: Tenant) -> None:
@@ -99,7 +128,7 @@ async def send_week(setup: Setup, tenant: Tenant) -> None:
     for days_ago, messages in zip(reversed(range(len(DAYS))), DAYS, strict=True):
         sent = await asyncio.gather(*[tenant.accepts(mail) for mail in drafts(tenant, numbers, messages)])
         await setup.dashboard.processes.wait_until_final(tenant, [mail["id"] for mail in sent], FINAL_SECONDS_MAX)
-        await setup.count()
+        await eventually(lambda: setup.counted_results(tenant), partial(operator.eq, messages))
         if days_ago:
             for statement in MOVED:
                 await setup.dashboard.service.sql(statement, tenant.id, days_ago)
@@ -135,6 +164,7 @@ async def timeline(setup: Setup, tenant: Tenant, email: str) -> None:
     await setup.dashboard.processes.wait_until_final(tenant, [sent["id"]], FINAL_SECONDS_MAX)
     page = await setup.open(tenant, email, f"messages/{sent['id']}")
     await take(page, "dashboard-message.png", height=1180)
+    await setup.take_terminal("terminal-message.png", "message", "show", sent["id"])
 
 
 async def start(setup: Setup) -> None:
@@ -152,14 +182,38 @@ async def webhook(setup: Setup, tenant: Tenant, email: str) -> None:
     await take(page, "dashboard-webhook.png", height=1180)
 
 
+async def operators_pages(setup: Setup, tenant: Tenant, email: str) -> None:
+    """What an operator sees while one provider is kept slow and another is paused."""
+    page = await setup.pages.signed_in(email)
+    await settled(page)
+    await set_operator(tenant.service, email)
+    await add_second_factor(tenant.service, email)
+    await setup.terminal("lane", "pin", SLOW_LANE, "--rate", "1")
+    await setup.terminal("lane", "pause", PAUSED_LANE, "--reason", "their outage")
+    await asyncio.sleep(LANES_READ_SECONDS)
+    for domain in REFUSED:
+        setup.dashboard.processes.nameserver.records[domain, "MX"] = [f"10 {SERVERS['gmail.example'][0]}."]
+        await send_some(tenant, "throttled-rcpt", domain, 2)
+    await asyncio.sleep(LANES_READ_SECONDS)
+    for domain, count in WAITING.items():
+        await send_some(tenant, "customer", domain, count)
+    await asyncio.sleep(LANES_READ_SECONDS)
+    await setup.take_terminal("terminal-queue.png", "queue", "top", "--once")
+    for name in ("lanes", "queue"):
+        await opened(page, tenant, name)
+        await take(page, f"operator-{name}.png", height=900)
+
+
+async def send_some(tenant: Tenant, behaviour: str, domain: str, count: int) -> None:
+    mails = [tenant.mail(to=f"{behaviour}+{number}@{domain}", subject=MESSAGES[0][0]) for number in range(count)]
+    await asyncio.gather(*map(tenant.accepts, mails))
+
+
 async def take(page: Page, name: str, *, height: int) -> None:
     await page.set_viewport_size({"width": 1440, "height": height})
     await settled(page)
     await page.mouse.move(0, 0)
-    taken = Image.open(io.BytesIO(await page.screenshot(animations="disabled", caret="hide")))
-    # Few colours are enough for a page, and a third of the bytes.
-    taken.convert("RGB").quantize(COLOURS, dither=Image.Dither.NONE).save(TAKEN / name, optimize=True)
-    print(f"{(TAKEN / name).relative_to(ROOT)} is taken.")
+    save(await page.screenshot(animations="disabled", caret="hide"), TAKEN / name, COLOURS)
 
 
 async def take_all(setup: Setup) -> None:
@@ -174,11 +228,18 @@ async def take_all(setup: Setup) -> None:
     receiver = setup.dashboard.webhook_receiver
     await eventually(lambda: sum(DAYS) < len(receiver.requests), within=FINAL_SECONDS_MAX)
     await webhook(setup, tenant, email)
+    await operators_pages(setup, tenant, await setup.user(tenant, "grace@acme.example"))
 
 
 async def run(database_url: str, directory: Path) -> None:
     async with (
-        run_dashboard_service(database_url, directory, DELIVERY__RETRY_MINUTES="[0.03, 0.06, 0.1]") as dashboard,
+        run_dashboard_service(
+            database_url,
+            directory,
+            DELIVERY__RETRY_MINUTES="[0.03, 0.06, 0.1]",
+            LANES__PER_SECOND="20",
+            LANES__BURST="20",
+        ) as dashboard,
         SmtpReceiver(CAREFUL, host="127.0.0.2", port=dashboard.processes.receiver.port, certificates=certificates()),
         open_database(database_url) as database,
         running_browser() as browser,
@@ -202,6 +263,7 @@ def main() -> None:
     TAKEN.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory, fresh_database("screenshots") as (_, database_url):
         asyncio.run(run(database_url, Path(directory)))
+    pictured_pages.record()
 
 
 if __name__ == "__main__":

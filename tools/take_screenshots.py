@@ -1,12 +1,13 @@
-"""Screenshots for the documentation, of a `posthouse dev` that is started for it, in a headless Chromium.
+"""Screenshots for the documentation, of a `posthouse dev` that is started for it: captured mail, and its terminal.
 
 python -m tools.take_screenshots
 """
 
+import asyncio
 import json
+import os
 import re
 import shlex
-import shutil
 import signal
 import subprocess
 import sys
@@ -18,13 +19,16 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Final
 
-from tools.draw_diagrams import BROWSERS
-from tools.private_postgres import free_port
+from playwright.async_api import Page
 
-ROOT: Final = Path(__file__).parents[1]
-TAKEN: Final = ROOT / "docs" / "assets" / "screenshots"
+from tests.support.dashboard_browser import chromium, running_browser
+from tools.pictured_pages import TAKEN
+from tools.terminal_picture import printed, save, take_terminal
+
+COLOURS: Final = 128
 READY: Final = "Ctrl-C stops everything"
 READY_SECONDS_MAX: Final = 300
+FRAME_DRAWN_SECONDS: Final = 3
 COMMAND: Final = str(Path(sys.executable).with_name("posthouse"))
 MESSAGES: Final = (
     ("Your receipt from Acme", "<h1>Thank you, Grace</h1><p>Your order 4711 is on its way.</p>"),
@@ -46,8 +50,7 @@ def served(directory: Path) -> Iterator[tuple[str, Mapping[str, str]]]:
     """A running `posthouse dev`: the panel, and the demo account's secrets."""
     printed = directory / "panel.txt"
     with printed.open("wb") as written:
-        ports = ["--port", str(free_port()), "--smtp-port", str(free_port())]
-        process = subprocess.Popen([COMMAND, "dev", *ports], cwd=directory, stdout=written, stderr=written)
+        process = subprocess.Popen([COMMAND, "dev"], cwd=directory, stdout=written, stderr=written)
     try:
         deadline = time.monotonic() + READY_SECONDS_MAX
         while READY not in (panel := printed.read_text()):
@@ -73,20 +76,28 @@ def send(demo: Mapping[str, str], subject: str, html: str) -> str:
         return str(json.load(answer)["id"])
 
 
-def take(browser: str, url: str, name: str, height: int) -> None:
-    """A new profile for each: a one-time link is followed once."""
-    with tempfile.TemporaryDirectory() as profile:
-        subprocess.run(
-            [browser, "--headless", "--no-sandbox", "--disable-gpu", "--hide-scrollbars", f"--user-data-dir={profile}",
-             f"--window-size=1200,{height}", "--virtual-time-budget=20000", f"--screenshot={TAKEN / name}", url],
-            check=True, capture_output=True, timeout=180,
-        )  # fmt: skip
-    print(f"{(TAKEN / name).relative_to(ROOT)} is taken.")
+async def take(page: Page, name: str, *, height: int) -> None:
+    await page.set_viewport_size({"width": 1200, "height": height})
+    save(await page.screenshot(animations="disabled", caret="hide"), TAKEN / name, COLOURS)
+
+
+async def take_all(directory: Path, panel: str, message_link: str) -> None:
+    async with running_browser() as browser:
+        page = await browser.new_page()
+        # The link opens a session, in which the list can be read too.
+        await page.goto(message_link)
+        # The message's frame runs no script, so nothing says when it is drawn.
+        await asyncio.sleep(FRAME_DRAWN_SECONDS)
+        await take(page, "captured-message.png", height=700)
+        await page.goto(f"{message_link.partition('/captured')[0]}/captured")
+        await take(page, "captured-list.png", height=190)
+        await take_terminal(browser, TAKEN / "terminal-dev.png", "posthouse dev", panel)
+        doctor = printed([COMMAND, "doctor"], os.environ, directory)
+        await take_terminal(browser, TAKEN / "terminal-doctor.png", "posthouse doctor", doctor)
 
 
 def main() -> None:
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if browser is None:
+    if chromium() is None:
         raise SystemExit("There is no Chromium: install it with `apt-get install chromium`.")
     TAKEN.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as directory:
@@ -94,9 +105,6 @@ def main() -> None:
         with served(Path(directory)) as (panel, demo):
             ids = [send(demo, subject, html) for subject, html in MESSAGES]
             time.sleep(5)  # until the list of messages has them
-            list_link = re.search(r"http://\S+/captured\S*", panel)
-            assert list_link, panel
-            take(browser, list_link.group(), "captured-list.png", 190)
             opened = subprocess.run(
                 [COMMAND, "message", "open", ids[-1], "--print"],
                 cwd=directory,
@@ -106,7 +114,7 @@ def main() -> None:
             )
             message_link = re.search(r"http://\S+", opened.stdout)
             assert message_link, opened.stdout
-            take(browser, message_link.group(), "captured-message.png", 700)
+            asyncio.run(take_all(Path(directory), panel, message_link.group()))
 
 
 if __name__ == "__main__":

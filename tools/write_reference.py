@@ -85,6 +85,8 @@ command, setting or DNS record fixes it, and names a runbook, which the service 
 changes nothing, and is safe while the service runs. It exits with 0 if all is well, 1 if something is critical, 2 if
 the command was mistyped, and 3 if there are only warnings.
 
+![posthouse doctor: what is well, and two findings with their advice](../assets/screenshots/terminal-doctor.png)
+
 Where no mail leaves (`delivery.outbound = "capture"`), names in DNS, name servers and port 25 are not checked.
 Outbound port 25 is checked if `doctor.port_25_host` names a server to ask for its greeting, the age of the last backup
 if `doctor.backup_hours_max` is set and the backup's script ends with `posthouse backup noted`.

@@ -45,9 +45,9 @@ def write_row(page: Path, resource: str, worst: str, measured: Measured, *, is_f
     """Replace the scene's row, or add it; other rows stay."""
     before, _, rest = page.read_text().partition(BEGIN)
     table, _, after = rest.partition(END)
-    name = [resource, worst, "fleet" if is_fleet else "one process"]
+    name = [resource, worst, "fleet" if is_fleet else "single"]
     cells = [_cell(measured, action) for action in ACTIONS]
-    new = _line([*name, *cells, str(measured.refused.total()), str(measured.load)])
+    new = _line([*name, *cells, str(measured.refused.total()), _processors(measured.load)])
     rows = [row for row in table.splitlines(keepends=True)[2:] if not row.startswith(f"| {' | '.join(name)} |")]
     rows = sorted([*rows, new])
     page.write_text(before + BEGIN + _line(HEAD) + _line(["---"] * len(HEAD)) + "".join(rows) + END + after)
@@ -56,7 +56,12 @@ def write_row(page: Path, resource: str, worst: str, measured: Measured, *, is_f
 def _cell(measured: Measured, action: str) -> str:
     (p50_alone, p50), (p99_alone, p99) = measured.medians(action, 0.5), measured.medians(action)
     alone, attacked = (f"{low * 1e3:.0f}/{high * 1e3:.0f}" for low, high in ((p50_alone, p99_alone), (p50, p99)))
-    return f"{alone} → {attacked} (×{p99 / p99_alone:.1f})"
+    return f"{alone}→{attacked} (×{p99 / p99_alone:.1f})"
+
+
+def _processors(load: ProcessorUse) -> str:
+    """How busy they were, then the parts in their order; the page names them."""
+    return f"{load.busy:.0%}: {'/'.join(f'{used * 100:.0f}' for used in load.parts.values())}"
 
 
 def _line(cells: list[str] | tuple[str, ...]) -> str:

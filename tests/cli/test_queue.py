@@ -49,9 +49,9 @@ def reported(worker: UUID, seconds: float, state: ReportedLane) -> LaneReport:
     return LaneReport(worker, NOON + timedelta(seconds=seconds), state)
 
 
-def text_of(view: QueueView) -> str:
+def text_of(view: QueueView, width: int = 240) -> str:
     out = StringIO()
-    Console(file=out, width=240).print(render(view, merged(view.reports, {})))
+    Console(file=out, width=width).print(render(view, merged(view.reports, {})))
     return out.getvalue()
 
 
@@ -65,6 +65,16 @@ def test_the_parts_of_a_lane_are_added_up() -> None:
         LaneRow("example.org", 1, 100, 0, 2, 0, 0, None, None, None),
         LaneRow("google", 2, 7, 3, 4, 15, 0, 4.0, NOON, "250 new"),
     ]
+
+
+def test_only_the_replies_are_cut_in_a_narrow_terminal() -> None:
+    reply = "421 4.7.28 Our system has detected an unusual rate of unsolicited mail originating from your IP address"
+    busy = lane("customers.example", waiting=1, last_reply=reply)
+    shown = text_of(QueueView(NOON, EMPTY, [reported(FIRST, 0, busy)]), width=100)
+    assert max(map(len, shown.splitlines())) <= 100
+    for whole in ("customers.example", "delivered/s", "busy", "421 4.7.28"):
+        assert whole in shown
+    assert reply not in shown
 
 
 def test_a_rate_is_measured_between_two_reports() -> None:

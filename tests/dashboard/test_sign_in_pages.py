@@ -71,7 +71,7 @@ async def test_runbooks_are_read_without_a_login(pages: Pages) -> None:
     await expect(links).to_have_text(titles)
     assert await axe_faults(page) == []
     await page.get_by_role("link", name="No process delivers mail").click()
-    await expect(page.get_by_role("heading", name="What to do")).to_be_visible()
+    await expect(page.get_by_role("heading", name="Repair")).to_be_visible()
     await expect(page.get_by_role("main")).to_contain_text(
         "Start posthouse run delivery, and posthouse run notification."
     )

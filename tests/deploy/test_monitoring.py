@@ -25,7 +25,7 @@ from tools import write_grafana_dashboards
 from tools.private_postgres import free_port
 
 RUNBOOKS = ROOT / "docs" / "runbooks"
-HEADINGS = ["What it means", "How to check", "What to do", "When it is resolved"]
+HEADINGS = ["Check", "Repair", "Done when"]
 PROCESSES = 8
 LOAD_SECONDS = 25
 
@@ -50,11 +50,15 @@ def _runbook(alert: str) -> Path:
     return RUNBOOKS / f"{name}.md"
 
 
+def _headings(page: str) -> list[str]:
+    return re.findall(r"^## (.*)$", page, re.MULTILINE)
+
+
 @pytest.mark.parametrize("alert", ALERTS)
 def test_each_alert_leads_to_a_runbook_about_it(alert: str) -> None:
     page = _runbook(alert).read_text()
-    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == HEADINGS
-    assert f"\nAlert: `{alert}`. Severity: {ALERTS[alert]['labels']['severity']}." in page
+    assert _headings(page) == HEADINGS
+    assert f"\n\nAlert: `{alert}`. Severity: {ALERTS[alert]['labels']['severity']}." in page
     assert ALERTS[alert]["annotations"]["summary"].endswith(".")
 
 
@@ -74,10 +78,18 @@ def test_each_runbook_has_a_symptom_as_its_title_and_is_in_the_index_with_it() -
         assert index.count(f"- [{title[1]}]({file.name})\n") == 1, file
 
 
+@pytest.mark.parametrize("file", sorted(OF_ALERTS | OF_CHECKS), ids=lambda file: file.stem)
+def test_each_runbook_says_in_one_sentence_what_the_symptom_means(file: Path) -> None:
+    meaning = file.read_text().split("\n\n")[1]
+    assert not meaning.startswith(("Alert:", "Severity:"))
+    assert re.search(r"\.\s", meaning) is None, "a second sentence belongs to Check or Repair"
+    assert meaning.endswith(".")
+
+
 @pytest.mark.parametrize("file", sorted(OF_CHECKS - OF_ALERTS), ids=lambda file: file.stem)
 def test_a_runbook_without_an_alert_names_its_checks(file: Path) -> None:
     page = file.read_text()
-    assert re.findall(r"^## (.*)$", page, re.MULTILINE) == HEADINGS
+    assert _headings(page) == HEADINGS
     checks = [check for check in CHECKS.values() if check.runbook == file.stem]
     titles = {
         severity: ", ".join(check.title for check in checks if check.severity is severity)

@@ -11,7 +11,6 @@ import contextlib
 import logging
 import os
 import random
-import re
 import resource
 import signal
 import ssl
@@ -352,18 +351,15 @@ def story(report: dict[str, Any]) -> str:
     for number, played in enumerate(report["played"], start=1):
         scene = played.scene
         runbook = Path(_runbook(scene.alert))
-        page = (ROOT / runbook).read_text()
-        means = re.search(r"## What it means\n\n(.*?)\n\n", page, re.DOTALL)
-        assert means is not None
+        symptom = (ROOT / runbook).read_text().partition("\n")[0].removeprefix("# ")
+        alert = f"{scene.alert}, [{symptom}](../{runbook.relative_to('docs')})"
         others = f" Also firing: {', '.join(played.others)}." if played.others else ""
         lines += [
             f"### {number}. {scene.title}",
             "",
             scene.what,
             "",
-            f"**Alert** after {played.alert_seconds:.0f} s: [{scene.alert}](../{runbook.relative_to('docs')}).{others}",
-            "",
-            f"> {' '.join(means[1].split())}",
+            f"**Alert** after {played.alert_seconds:.0f} s: {alert}.{others}",
             "",
             f"**Repair**: {scene.repair} The alert ended {played.over_seconds:.0f} s later.",
             "",

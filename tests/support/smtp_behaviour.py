@@ -10,7 +10,7 @@ SIZE_BYTES_MAX: Final = 64 * 1024 * 1024
 STARTTLS: Final = ("refused", "broken", "hang", "injected", "half", "untrusted", "othername")
 
 _act_word: Final = re.compile(
-    r"([245][0-9]{2}|blocked|drop|hang|drip|endless|flood|overlong|garbage|twice|lose)"
+    r"([245][0-9]{2}|blocked|throttled|drop|hang|drip|endless|flood|overlong|garbage|twice|lose)"
     r"-(connect|ehlo|helo|mail|rcpt|data|body|dot|quit)"
 ).fullmatch
 

@@ -41,6 +41,11 @@ BLOCKED: Final = (
     "550 5.7.1 Unfortunately, messages from [{}] weren't sent. Please contact your Internet service provider since "
     "part of their network is on our block list (S3150)."
 )
+# As Google words it.
+THROTTLED: Final = (
+    "421 4.7.28 Our system has detected an unusual rate of unsolicited mail originating from your IP address [{}]. "
+    "To protect our users from spam, mail sent from your IP address has been temporarily rate limited."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -357,6 +362,9 @@ class SmtpConversation(asyncio.Protocol):
                 self._close()
         elif act == "blocked":
             self._say(BLOCKED.format(self._source))
+        elif act == "throttled":
+            self._say(THROTTLED.format(self._source))
+            self._close()
         elif act == "drop":
             self._flush()
             self.cut()

@@ -4,9 +4,9 @@ The behaviour is written in words joined by "--", in a recipient's local part (u
 of its domain, or in the `behaviour` of the listening address (the only place for what happens before RCPT):
 
     <act>-<stage>      at connect, ehlo, helo, mail, rcpt, data, body or dot (and hang-quit):
-                       a code (421 closes after it), blocked (the sender's address is), drop, hang, drip, endless,
-                       flood (10,000 lines), overlong, garbage, twice (one reply too many); at the dot also lose
-                       (accepted and logged, then cut)
+                       a code (421 closes after it), blocked (the sender's address is), throttled (it sends too much),
+                       drop, hang, drip, endless, flood (10,000 lines), overlong, garbage, twice (one reply too many);
+                       at the dot also lose (accepted and logged, then cut)
     greylist           450 to this recipient's first two tries
     no-pipelining, chunking, size-<bytes>, delay-<milliseconds>
     data-anyway        354 though no recipient was taken

@@ -5,7 +5,7 @@ import type { ReactNode } from 'react'
 export function WideTable({ label, minWidth, children }: { readonly label: string; readonly minWidth: number; readonly children: ReactNode }) {
   return (
     <Table.ScrollContainer minWidth={minWidth} scrollAreaProps={{ viewportProps: { tabIndex: 0, role: 'group', 'aria-label': label } }}>
-      <Table verticalSpacing="xs">{children}</Table>
+      <Table verticalSpacing="xs" styles={{ th: { whiteSpace: 'nowrap' } }}>{children}</Table>
     </Table.ScrollContainer>
   )
 }

@@ -215,19 +215,23 @@ async def _watch(flows: "Flows") -> None:
 def _print(view: "QueueView", rows: "Sequence[LaneRow]") -> None:
     from rich.console import Console
 
-    Console(highlight=False, width=None if sys.stdout.isatty() else output.PIPE_WIDTH).print(render(view, rows))
+    is_terminal = sys.stdout.isatty()
+    console = Console(highlight=False, width=None if is_terminal else output.PIPE_WIDTH)
+    console.print(render(view, rows, is_terminal=is_terminal))
 
 
-def render(view: "QueueView", rows: "Sequence[LaneRow]") -> "RenderableType":
+def render(view: "QueueView", rows: "Sequence[LaneRow]", *, is_terminal: bool = True) -> "RenderableType":
+    """In a terminal that is too narrow, only the replies are cut."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Group
     from rich.table import Table
     from rich.text import Text
 
-    table = Table(box=SIMPLE_HEAD, pad_edge=False)
-    for name in ("lane", "waiting", "in flight", "allowed", "delivered/s", "state", "last reply"):
+    table = Table(box=SIMPLE_HEAD, pad_edge=False, expand=is_terminal)
+    for name in ("lane", "waiting", "in flight", "allowed", "delivered/s", "state"):
         is_number = name in ("waiting", "in flight", "allowed", "delivered/s")
         table.add_column(name, justify="right" if is_number else "left", no_wrap=True)
+    table.add_column("last reply", no_wrap=True, ratio=1)
     for row in rows:
         rate = "–" if row.per_second is None else f"{row.per_second:,.1f}"
         numbers = (f"{row.waiting:,}", f"{row.in_flight:,}", f"{row.connections:,}", rate)

@@ -7,6 +7,9 @@ import { number, rate } from '../../words/format'
 import { lanes as text, shared } from '../../words/operator'
 import { LaneBadge, type Lane } from './shared'
 
+/** Only a long reply breaks. */
+const WHOLE = { whiteSpace: 'nowrap' } as const
+
 export function LaneTable({ lanes, label }: { readonly lanes: readonly Lane[]; readonly label: string }) {
   return (
     <WideTable label={label} minWidth={860}>
@@ -23,16 +26,16 @@ export function LaneTable({ lanes, label }: { readonly lanes: readonly Lane[]; r
 function Row({ lane }: { readonly lane: Lane }) {
   return (
     <Table.Tr data-lane={lane.lane} data-lane-state={lane.state}>
-      <Table.Td><PageLink to={['lanes', lane.lane]}>{lane.lane}</PageLink></Table.Td>
+      <Table.Td style={WHOLE}><PageLink to={['lanes', lane.lane]}>{lane.lane}</PageLink></Table.Td>
       <Table.Td>
         <Group gap={4}><LaneBadge state={lane.state} />{lane.pinned && <Text size="xs">{text.pinned}</Text>}</Group>
       </Table.Td>
       <Table.Td>{number(lane.waiting)}</Table.Td>
       <Table.Td>{number(lane.in_flight)}</Table.Td>
       <Table.Td>{number(lane.connections)}</Table.Td>
-      <Table.Td>{lane.per_second === null ? shared.unlimited : shared.mailsASecond(rate(lane.per_second))}</Table.Td>
-      <Table.Td>{lane.ceiling === null ? shared.none : shared.mailsASecond(rate(lane.ceiling))}</Table.Td>
-      <Table.Td>{lane.rests_until === null ? shared.none : <Moment at={lane.rests_until} />}</Table.Td>
+      <Table.Td style={WHOLE}>{lane.per_second === null ? shared.unlimited : shared.mailsASecond(rate(lane.per_second))}</Table.Td>
+      <Table.Td style={WHOLE}>{lane.ceiling === null ? shared.none : shared.mailsASecond(rate(lane.ceiling))}</Table.Td>
+      <Table.Td style={WHOLE}>{lane.rests_until === null ? shared.none : <Moment at={lane.rests_until} />}</Table.Td>
       <Table.Td className={classes.break}>{lane.last_reply ?? shared.none}</Table.Td>
     </Table.Tr>
   )
