@@ -143,6 +143,15 @@ def test_the_wheel_has_every_runbook(packages: Path) -> None:
     assert [title for title in titles if not any(title in script for script in scripts)] == []
 
 
+def test_a_wheel_that_is_made_in_a_clone_has_the_dashboard(tmp_path: Path) -> None:
+    clone = tmp_path / "clone"
+    subprocess.run(["git", "clone", "--quiet", ROOT, clone], check=True)
+    _uv("build", "--quiet", "--wheel", "--out-dir", tmp_path, clone)
+    (wheel,) = tmp_path.glob("*.whl")
+    with zipfile.ZipFile(wheel) as opened:
+        assert "posthouse/dashboard/index.html" in opened.namelist()
+
+
 def test_the_source_distribution_has_what_a_packager_needs(packages: Path) -> None:
     (source,) = packages.glob("*.tar.gz")
     with tarfile.open(source) as opened:
