@@ -462,7 +462,10 @@ async def test_complaints_and_late_bounces_are_events_only_for_endpoints(
     assert (await tenant.call("PUT", "/v1/webhook", {"url": url_of(receiver, "/unaware")})).status == 200
     types = ["email.complained", "email.returned"]
     wanted = await created(tenant, url_of(receiver, "/reported"), types=types)
-    messages = [message_of(await sent_to(tenant, "delivered", subject=subject)) for subject in ("One", "Two")]
+    sent = [await sent_to(tenant, "delivered", subject=subject) for subject in ("One", "Two")]
+    # Only a delivered message can come back.
+    await processes.wait_until_final(tenant, [answer["id"] for answer in sent])
+    messages = [message_of(answer) for answer in sent]
     address = f"delivered@{SIMULATOR}"
     async with open_database(tenant.service.database_url) as database:
         reports = Reports(
