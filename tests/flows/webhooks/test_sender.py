@@ -359,6 +359,23 @@ async def test_each_good_answer_gets_an_endpoint_one_more_call_until_answers_are
     assert len(flow.requests_to("/slow")) == 50
 
 
+async def test_a_new_endpoint_has_its_share_next_to_one_with_many_calls(flow: WebhookFlow) -> None:
+    held = GatedClient(flow.caller)
+    flow.notification = flow.another_worker(client=held)
+    await flow.subscribe("/slow")
+    await flow.notification.renew()
+    await offer_events(flow, 50)
+    await eventually(lambda: len(held.begun) == ACCOUNT_CALLS_MAX)
+    held.release(10)
+    await eventually(lambda: len(held.begun) == 10 + 20)
+    await endpoints_of(flow).create(flow.account_id, EndpointWish(flow.url("/own")), OPERATOR)
+    await offer_events(flow, 1)
+    held.release(5)
+    await eventually(lambda: "/own" in held.begun)
+    held.release(36)
+    await flow.notification.settle()
+
+
 async def test_a_busy_process_keeps_calls_for_other_accounts(flow: WebhookFlow) -> None:
     held = GatedClient(flow.caller)
     flow.notification = flow.another_worker(calls_max=30, client=held)

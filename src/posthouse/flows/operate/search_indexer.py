@@ -4,6 +4,8 @@ None of this is done when a message is accepted. One process at a time reads wha
 stopped. A batch and its progress are one transaction, and a batch that is added twice is stored once.
 """
 
+import asyncio
+from collections.abc import Iterable
 from datetime import timedelta
 from typing import Final, NamedTuple
 from uuid import UUID
@@ -20,7 +22,7 @@ from posthouse.store.search_index import IndexEntry, IndexProgress, NewMessage
 
 # Finding what is new reads every account for each batch: while there is more, batches grow.
 BATCH_MIN: Final = 2_000
-BATCH_MAX: Final = 32_000
+BATCH_MAX: Final = 8_000
 # Longer than any write may wait or take.
 SETTLED_AFTER: Final = timedelta(seconds=30)
 # A backlog is read in spans of this length at most, so that no batch has to choose the oldest of very many.
@@ -73,10 +75,14 @@ class SearchIndexer(Flow):
         while since < settled:
             before = self._reach(since, settled)
             found = await search_index.new_messages(connection, since, before, self._batch)
-            since = self._next(before, [message.id for message in found])
+            # In a thread, and before the transaction: it takes a second for a large batch.
+            entries = await asyncio.to_thread(_entries_of, found)
+            reached = self._reached(before, [message.id for message in found])
             async with connection.transaction():
-                await search_index.enter_new(connection, [entry for message in found for entry in _entries(message)])
-                await search_index.messages_entered(connection, since)
+                await search_index.enter_new(connection, entries)
+                await search_index.messages_entered(connection, reached)
+            since = reached
+            self._adapt(len(found))
             total += len(found)
         return total
 
@@ -85,7 +91,7 @@ class SearchIndexer(Flow):
         while since < settled:
             before = self._reach(since, settled)
             found = await search_index.new_results(connection, since, before, self._batch)
-            since = self._next(before, [result.event_id for result in found])
+            since = self._reached(before, [result.event_id for result in found])
             # All events of a message give the same status once the last one is stored.
             entries = {
                 IndexEntry(result.account_id, search.term(SearchField.STATUS, result.status), result.message_id)
@@ -95,26 +101,31 @@ class SearchIndexer(Flow):
             async with connection.transaction():
                 await search_index.enter(connection, list(entries))
                 await search_index.events_entered(connection, since)
+            self._adapt(len(found))
             total += len(found)
         return total
 
     def _reach(self, since: UUID, settled: UUID) -> UUID:
         return min(settled, lowest_id(time_of(since) + self._span))
 
-    def _next(self, before: UUID, found: list[UUID]) -> UUID:
-        """Where to continue.
+    def _reached(self, before: UUID, found: list[UUID]) -> UUID:
+        """Where to continue after this batch."""
+        return before if len(found) < self._batch else UUID(int=found[-1].int + 1)
 
-        After a span that contained too much for a batch, batches are larger; once they are as large as may be, the
-        next span is shorter.
-        """
-        if len(found) < self._batch:
+    def _adapt(self, found: int) -> None:
+        """After a span with too much for a batch, batches grow; at their largest, the next span is shorter."""
+        if found < self._batch:
             self._span = min(self._span * 2, SPAN_LONGEST)
             self._batch = max(self._batch // 2, self._batch_min)
-            return before
+            return
         if self._batch == BATCH_MAX:
             self._span = max(self._span / 2, SPAN_SHORTEST)
         self._batch = min(self._batch * 2, BATCH_MAX)
-        return UUID(int=found[-1].int + 1)
+
+
+def _entries_of(messages: Iterable[NewMessage]) -> list[IndexEntry]:
+    """In the order of the key, each once."""
+    return sorted({entry for message in messages for entry in _entries(message)})
 
 
 def _entries(message: NewMessage) -> list[IndexEntry]:

@@ -94,7 +94,8 @@ class _Destination:
     @property
     def interval(self) -> float:
         """The approximate seconds between two calls."""
-        return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / self.calls_max
+        # As for a destination without additional calls, which it may not get while others have work.
+        return 1 / LIMITED_RATE.per_second if self.is_limited else self.seconds / ACCOUNT_CALLS_MAX
 
     @property
     def is_slow(self) -> bool:
@@ -131,13 +132,14 @@ class _Account:
 
         In a process that is busy, the account gets no more calls than others can have.
         """
+        calls_max = max((destination.calls_max for destination in self.destinations.values()), default=0)
+        if is_busy:
+            calls_max = min(calls_max, ACCOUNT_CALLS_MAX)
+        if self.running >= calls_max:
+            return None
         for endpoint_id, destination in self.destinations.items():
-            calls_max = ACCOUNT_CALLS_MAX if is_busy else destination.calls_max
-            if (
-                self.running < calls_max
-                and destination.waiting
-                and destination.running < self._share(destination, calls_max)
-            ):
+            share = self._share(destination, min(destination.calls_max, calls_max))
+            if destination.waiting and destination.running < share:
                 self.destinations[endpoint_id] = self.destinations.pop(endpoint_id)
                 return destination
         return None
