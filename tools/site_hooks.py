@@ -99,6 +99,9 @@ CALCULATOR: Final = "howto/sizing.md"
 RULE: Final = re.compile(r"<li>(?P<loose>\n?<p>)?<strong>(?P<id>[A-Z]+-\d+)</strong>")
 # Where a long name within a table may break.
 BREAKS: Final = re.compile(r"(?<=[._/])(?=[\w{])")
+# A table of four columns or more may scroll: with a keyboard, only if it takes the focus.
+_WIDE: Final = re.compile(r"<table>(?=\s*<thead>\s*<tr>(?:\s*<th\b(?:(?!</th>).)*</th>){4})", re.DOTALL)
+_SEARCH: Final = '<div class="md-search" data-md-component="search" role="dialog"'
 _CELL: Final = re.compile(r"<td[^>]*>.*?</td>", re.DOTALL)
 _FIELDS: Final = re.compile(r"<table>(?=\s*<thead>\s*<tr>\s*<th>(?:Field|Parameter)</th>)")
 _CODE: Final = re.compile(r"(?<=<code>)[^<@]+(?=</code>)")
@@ -166,8 +169,12 @@ def on_page_content(html: str, *, page: Page, **_: Any) -> str:
 
 
 def on_post_page(output: str, **_: Any) -> str:
-    """Long names in tables break at their dots and underscores; tables of fields are lists on a small screen."""
-    marked = _FIELDS.sub("<table data-fields>", output)
+    """Long names in tables break at their dots and underscores; tables of fields are lists on a small screen.
+
+    Screen readers get a name for the search, and wide tables take a keyboard's focus.
+    """
+    named = output.replace(_SEARCH, f'{_SEARCH} aria-label="Search"')
+    marked = _WIDE.sub('<table tabindex="0">', _FIELDS.sub("<table data-fields>", named))
     return _CELL.sub(lambda cell: _CODE.sub(lambda name: BREAKS.sub("<wbr>", name.group()), cell.group()), marked)
 
 
