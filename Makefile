@@ -289,6 +289,8 @@ $(NODE_MODULES): dashboard/package-lock.json
 	@touch $@
 
 dashboard-setup: $(NODE_MODULES) ## Install what dashboard/package-lock.json names
+# Two tests verify webhooks with an npm package.
+test test-all: $(NODE_MODULES)
 
 dashboard: $(NODE_MODULES) ## Build the dashboard into src/posthouse/dashboard/
 	$(NPM) run --silent build
