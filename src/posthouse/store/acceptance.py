@@ -232,6 +232,7 @@ WITH charged AS (
     INSERT INTO recipients (account_id, message_id, position, field, email)
     SELECT account_id, message_id, position, field, email FROM addressed
 )
+-- A null takes no space in the row.
 INSERT INTO delivery_schedule (account_id, message_id, position, destination, sender, is_list, send_at, next_at)
 SELECT account_id, message_id, position, destination, sender_domain,
     CASE WHEN mailing_list IS NOT NULL THEN true END, send_at,
