@@ -103,7 +103,7 @@ class Clone:
                 for member in family:
                     if _is_service(member):
                         _signal(member, signal.SIGTERM)
-                time.sleep(0.3)
+                time.sleep(0.3)  # they end one after the other
             for member in family:
                 _signal(member, signal.SIGKILL)
             started.unlink()

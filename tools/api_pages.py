@@ -129,6 +129,12 @@ class Operation:
         return content[JSON]["schema"] if JSON in content else None
 
     @property
+    def answer_example(self) -> Any:
+        """The operation's own, or its schema's."""
+        content = self.answer[1]["content"][JSON]
+        return _in_order(content["example"], content["schema"]) if "example" in content else example(content["schema"])
+
+    @property
     def page(self) -> str:
         return "\n".join(_page(self)) + "\n"
 
@@ -248,7 +254,7 @@ def _page(operation: Operation) -> Iterator[str]:
         media_types = ", ".join(f"`{name}`" for name in answer.get("content", {}))
         yield from ("", f"The body is {media_types}.")
     else:
-        yield from ("", "```json", _json(example(operation.answer_schema)), "```")
+        yield from ("", "```json", _json(operation.answer_example), "```")
         yield from _fields(operation.answer_schema, of_answer=True)
     yield from _errors(operation)
     yield from ("", "## Guarantees", "")

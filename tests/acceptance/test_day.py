@@ -218,7 +218,7 @@ class Watch:
         async def check() -> None:
             while not is_over:
                 self.check()
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # a look at what came in, again and again
 
         async with asyncio.TaskGroup() as group:
             for work in (*[post] * SENDERS, check):

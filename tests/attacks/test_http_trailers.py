@@ -63,7 +63,7 @@ async def test_the_refusal_is_the_error_object(http_process: ServerProcess) -> N
     for _ in range(FRAMING_BYTES_MAX // len(FIELDS) + 2):
         writer.write(FIELDS)
         await writer.drain()
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # one write each
     answer = await reader.read()
     writer.close()
     assert answer.startswith(b"HTTP/1.1 400 ")

@@ -47,7 +47,7 @@ async def invite_unknown(tenant: Tenant, attempts: int) -> Answer:
         if answer.status == 403 and number >= attempts:
             return answer
         assert answer.status in (201, 403) or answer.is_refusal(429, "rate_limited"), answer.raw
-        await asyncio.sleep(0.05 if answer.status == 201 else 0.2)
+        await asyncio.sleep(0.05 if answer.status == 201 else 0.2)  # as an attacker who stays below the rate
 
 
 async def forgot(service: Service, email: str) -> Answer:

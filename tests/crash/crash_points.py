@@ -110,7 +110,7 @@ async def _wait_for_death(whole_service: WholeService, part: Any, point: str) ->
     while part.running.poll() is None:
         assert time.monotonic() < deadline, f"no process passed {point}:\n{part.said()}"
         connections = len(whole_service.processes.receiver.conversations)
-        await asyncio.sleep(0.01)
+        await asyncio.sleep(0.01)  # a process gives no signal that it is dead
     assert part.running.returncode == -9, f"{point}: {part.running.returncode}\n{part.said()}"
     if part is whole_service.running["delivery"]:
         await whole_service.in_flight.note_death(connections)
@@ -121,7 +121,7 @@ async def _provoke(whole_service: WholeService, point: str, known: set[UUID]) ->
     match point.partition(".")[0]:
         case "reclaim":
             # Claims are reclaimed only after a worker dies.
-            await asyncio.sleep(5)
+            await asyncio.sleep(5)  # claims to be reclaimed come together
             await whole_service.kill("delivery")
             whole_service.start("delivery")
         case "cancel":
@@ -136,7 +136,7 @@ async def _provoke(whole_service: WholeService, point: str, known: set[UUID]) ->
             await _wait_for_new_worker(whole_service, known)
             tenant = whole_service.tenants[0]
             await whole_service.processes.service.operator.suspend(tenant.id)
-            await asyncio.sleep(3)
+            await asyncio.sleep(3)  # its mail comes due meanwhile
             await whole_service.processes.service.operator.resume(tenant.id)
         case "dispatch" if "calls" in point:
             # Retries of mail fall due automatically; webhooks when no worker takes their tickets in time.
@@ -289,7 +289,7 @@ async def run_points(
     """All of these points on one service that is sent this much, one after the other; then the audit."""
     async with start_whole_service(url, directory, seed) as whole_service:
         async with whole_service.busy(per_second=per_second):
-            await asyncio.sleep(2)
+            await asyncio.sleep(2)  # a first load
         for number, point in enumerate(points, 1):
             if point.startswith("reroute."):
                 # It waits for messages of its own, which a backlog would delay.

@@ -60,7 +60,7 @@ class Installation:
             while not _answers(url):
                 assert process.poll() is None, process.returncode
                 assert time.monotonic() < deadline
-                time.sleep(0.05)
+                time.sleep(0.05)  # until the port answers
             yield url
         finally:
             process.terminate()

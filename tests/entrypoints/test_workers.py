@@ -88,7 +88,7 @@ async def test_a_ticket_whose_shard_moved_meanwhile_is_released(flow: DeliveryFl
 async def test_a_ticket_that_arrives_at_shutdown_is_released(flow: DeliveryFlow) -> None:
     stop = asyncio.Event()
     delivering = worker(flow, AllShards(SHARDS), stop)
-    await asyncio.sleep(0.1)
+    await asyncio.sleep(0.1)  # the worker waits for a ticket
     await flow.steps.accept(["ada@example.org"])
     stop.set()
     assert await flow.dispatch.step() == 1
@@ -123,7 +123,7 @@ async def test_a_step_that_fails_is_logged_and_tried_again() -> None:
             await eventually(lambda: tries > 3)
     assert [line["event"] for line in logged] == ["step_refused", "step_failed"]
     seen = tries
-    await asyncio.sleep(0.02)
+    await asyncio.sleep(0.02)  # time for a step that must not come
     assert tries == seen
 
 

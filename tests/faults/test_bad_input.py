@@ -254,7 +254,7 @@ def test_a_slow_but_steady_body_is_accepted(bench: Bench, probe: HttpProbe) -> N
         connection.sendall(f"{head}Content-Type: application/json\r\nContent-Length: {len(body)}\r\n\r\n".encode())
         for start in range(0, len(body), 20):
             connection.sendall(body[start : start + 20])
-            time.sleep(0.02)
+            time.sleep(0.02)  # a slow client
         answer = connection.recv(65_536)
     assert answer.startswith(b"HTTP/1.1 202"), answer
     bench.tally.inputs["raw"] += 1

@@ -86,7 +86,7 @@ async def test_slow_requests_end_in_time_and_others_are_served_meanwhile(
             during = Cost.of(part.running.pid)
             for _ in range(10):
                 await tenant.accepts()
-                await asyncio.sleep(0.2)
+                await asyncio.sleep(0.2)  # the time over which their cost is measured
 
             left = [*groups["silent"], *groups["head"], *groups["unknown"]]
             await eventually(lambda: gone(left), every=0.1)

@@ -250,7 +250,7 @@ class Attack:
                     await line.say("EHLO attacker.example")
                     await self._guess_on(line, number)
             except (OSError, ssl.SSLError, AssertionError):
-                await asyncio.sleep(0.05)
+                await asyncio.sleep(0.05)  # a client that comes again
 
     async def _guess_on(self, line: SmtpConnection, number: int) -> None:
         while self.said < GUESSES:
@@ -284,7 +284,7 @@ async def test_ten_thousand_wrong_passwords_slow_down_only_the_guesser(
         # The very user whose password is guessed, with the right one, from elsewhere.
         seconds.append(await _login_seconds(listeners, tenant, ELSEWHERE))
         seconds.append(await _login_seconds(listeners, neighbour, ATTACKER))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # a login at a time, no flood
     lasted = time.monotonic() - started
     guessing.cancel()
     await asyncio.gather(guessing, return_exceptions=True)

@@ -642,7 +642,7 @@ async def test_recorders_of_mail_and_webhooks_and_an_endpoint_change_never_deadl
                 for change in (webhook_log.cancel_pending, webhook_log.forget):
                     async with connection.transaction():
                         await change(connection, account_id, account_id, 10)
-            await asyncio.sleep(0.01)
+            await asyncio.sleep(0.01)  # an account changes now and then, the rest all the time
 
     try:
         others = [asyncio.create_task(work) for work in (*map(call, connections[2:5]), *map(rule, connections[5:]))]

@@ -99,7 +99,7 @@ class ServerProcess:
                 except (aiohttp.ClientError, TimeoutError):
                     pass
                 assert asyncio.get_running_loop().time() < deadline, f"not ready in time:\n{self.said()}"
-                await asyncio.sleep(0.02)
+                await asyncio.sleep(0.02)  # until the port answers
 
     def kill(self) -> None:
         """SIGKILL to the process and all its workers."""

@@ -426,7 +426,7 @@ class SmtpConversation(asyncio.Protocol):
         while self._transport is not None and not self._transport.is_closing():
             if self._transport.get_write_buffer_size() < 65_536:
                 self._transport.write(line * 100)
-            await asyncio.sleep(0.001)
+            await asyncio.sleep(0.001)  # a transport gives no signal that it has room
 
     # TLS
 

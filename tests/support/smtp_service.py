@@ -143,7 +143,7 @@ class SmtpConnection:
             (reply,) = await self.say(command)
             if not reply.startswith("250"):
                 return reply
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # time in which the server may take away what it granted
 
     async def rest(self) -> str:
         """Everything until the server closes the connection."""

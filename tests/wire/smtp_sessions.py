@@ -54,7 +54,7 @@ async def session_with(
         yield session
     finally:
         session.quit()
-        await asyncio.sleep(0.001)
+        await asyncio.sleep(0.001)  # the QUIT is sent
 
 
 async def deliver(

@@ -324,7 +324,7 @@ async def test_a_refused_before_dot_delivers_nothing(way: str, message: SmtpCont
         assert failure_of(result) == (Stage.DATA, None, False)
         assert reason_of(result) == "withdrawn before the final dot"
         assert not session.is_reusable
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # time for a message that must not come
     assert receiver.accepted == []
 
 
@@ -401,7 +401,7 @@ async def test_a_recipient_after_a_refused_sender_gets_no_empty_message() -> Non
         # Not at MAIL: a recipient was accepted, and the message must not be sent to them again.
         assert failure_of(result) == (Stage.DATA, 550, False)
         assert not session.is_reusable
-        await asyncio.sleep(0.02)
+        await asyncio.sleep(0.02)  # time for content that must not come
         assert server.heard[2:] == []
 
 

@@ -169,7 +169,7 @@ def smtp_sink(directory: Path, *options: str) -> Iterator[int]:
             with socket.socket() as probe:
                 if probe.connect_ex(("127.0.0.1", port)) == 0:
                     break
-            time.sleep(0.01)
+            time.sleep(0.01)  # until the port answers
         yield port
     finally:
         process.terminate()

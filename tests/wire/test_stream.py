@@ -344,7 +344,7 @@ async def test_the_backlog_of_an_unreachable_server_is_the_last_known(
     await eventually(lambda: stream.is_ready)
     await backlog_is(stream, 5)
     nats.freeze()
-    await asyncio.sleep(1.0)
+    await asyncio.sleep(1.0)  # longer than a count stays fresh
     assert await stream.backlog(TicketKind.DELIVER) == 5
     assert await stream.backlog(TicketKind.DELIVER) == 5
     nats.kill()
@@ -375,7 +375,7 @@ async def test_confirmed_tickets_survive_a_kill(nats: PrivateNats, stream: JetSt
             stream.publish(TicketKind.DELIVER, number % 4, b"%d" % number)
             published += 1
             if number % 20 == 0:
-                await asyncio.sleep(0.005)
+                await asyncio.sleep(0.005)  # a steady flow, so that both sides run
 
     publishing = asyncio.create_task(publish_all())
     for step in range(200):
@@ -441,7 +441,7 @@ async def test_a_server_that_dies_during_writes_is_noticed(nats: PrivateNats, st
     nats.freeze()
     for _ in range(1_000):  # more than the sockets take in
         stream.publish(TicketKind.DELIVER, 3, bytes(16 * 1024))
-    await asyncio.sleep(0.3)
+    await asyncio.sleep(0.3)  # writes fill the sockets
     nats.kill()
     nats.start()
     await flows_again(stream)

@@ -75,7 +75,7 @@ class Fleet:
             held = [leases.held() for leases in self.workers.values()]
             if sum(map(len, held)) > len(frozenset().union(*held)):
                 self.shared.append(frozenset().union(*held))
-            await asyncio.sleep(0.005)
+            await asyncio.sleep(0.005)  # a look at who holds what, again and again
 
 
 @pytest.fixture
@@ -267,6 +267,6 @@ async def test_a_deleted_bucket_is_recreated(fleet: Fleet, nats: PrivateNats) ->
 
 async def test_an_unreachable_server_grants_nothing_and_blocks_nothing() -> None:
     leases = await ShardLeases.open(["nats://127.0.0.1:1"], "lonely", SHARDS, SETTINGS)
-    await asyncio.sleep(0.2)
+    await asyncio.sleep(0.2)  # time for a lease that must not come
     assert leases.held() == frozenset()
     await leases.close()

@@ -4,6 +4,7 @@ Mail servers see the name that it greets them with; receivers see a sending addr
 addresses that send spam; clients see the server's certificate: key, name, time, chain.
 """
 
+import warnings
 from collections.abc import Collection, Iterator, Sequence
 from datetime import datetime, timedelta
 from ipaddress import IPv4Address, IPv4Network
@@ -13,6 +14,7 @@ from typing import Final
 from cryptography import x509
 from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
+from cryptography.utils import CryptographyDeprecationWarning
 
 from posthouse.rules.check_up import DoctorCheck, expect
 from posthouse.rules.public_address import Address
@@ -113,7 +115,10 @@ def unreadable_certificate(error: OSError) -> DoctorCheck:
 
 def authorities_of(bundle_pem: bytes) -> frozenset[x509.Name]:
     """The authorities of a bundle of certificates."""
-    return frozenset(certificate.subject for certificate in x509.load_pem_x509_certificates(bundle_pem))
+    with warnings.catch_warnings():
+        # Systems trust some old authorities whose serial numbers the library will refuse in future.
+        warnings.simplefilter("ignore", CryptographyDeprecationWarning)
+        return frozenset(certificate.subject for certificate in x509.load_pem_x509_certificates(bundle_pem))
 
 
 def _unusable(found: str) -> DoctorCheck:

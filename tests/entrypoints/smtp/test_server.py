@@ -145,7 +145,7 @@ async def test_a_slow_message_within_the_rate_is_received() -> None:
         await line.say(*OPEN, "DATA")
         for _ in range(40):
             line.writer.write(b"x" * 998 + b"\r\n")
-            await asyncio.sleep(0.025)
+            await asyncio.sleep(0.025)  # a slow client
         assert (await line.say(b".\r\n"))[0][:3] == "250"
 
 
@@ -346,7 +346,7 @@ async def test_a_drain_finishes_receiving_and_accepting() -> None:
         receiving.writer.write(b"slow")
         await eventually(lambda: service.begun == 1)
         draining = asyncio.create_task(server.drain(10 * HANG_SECONDS))
-        await asyncio.sleep(0.05)
+        await asyncio.sleep(0.05)  # the rest of the message comes while draining
         receiving.writer.write(b"ly\r\n.\r\nMAIL FROM:<>\r\n")
         await eventually(lambda: service.begun == 2)
         service.gate.set()
@@ -379,4 +379,4 @@ async def _drip(line: SmtpConnection, piece: bytes) -> None:
     with contextlib.suppress(OSError, RuntimeError):  # uvloop raises the latter
         for _ in range(25):
             line.writer.write(piece)
-            await asyncio.sleep(0.02)
+            await asyncio.sleep(0.02)  # a slow client

@@ -36,8 +36,8 @@ def maker() -> Maker:
 
 async def made(maker: Maker, count: int) -> None:
     async with asyncio.timeout(HANG_SECONDS):
-        while maker.made < count:  # noqa: ASYNC110 (the maker is in a thread)
-            await asyncio.sleep(0.01)
+        while maker.made < count:  # noqa: ASYNC110
+            await asyncio.sleep(0.01)  # the maker is in a thread
 
 
 async def test_keys_are_made_ahead_only_after_the_first_request(maker: Maker) -> None:

@@ -16,6 +16,7 @@ from starlette.exceptions import HTTPException
 from starlette.responses import Response
 
 from posthouse.entrypoints.http import openapi, responses
+from posthouse.entrypoints.http.route_context import OperationRoute
 from posthouse.entrypoints.http.routes.events import Event
 from posthouse.entrypoints.http.static_content import StaticContent
 from posthouse.rules import event
@@ -147,6 +148,12 @@ def document(application: FastAPI) -> dict[str, Any]:
                 code = int(status)
                 if code in openapi.ERRORS and response == openapi.error_response(code):
                     operation["responses"][status] = {"$ref": f"#/components/responses/{openapi.ERRORS[code][0]}"}
+    for route in application.routes:
+        if isinstance(route, OperationRoute) and route.example is not None:
+            # Not in `openapi_extra`, of which FastAPI drops what is null.
+            for method in route.methods or ():
+                answer = content["paths"][route.path][method.lower()]["responses"]["200"]
+                answer["content"]["application/json"]["example"] = route.example
     shared = _shared_parameters(content["paths"])
     content["webhooks"] = {"event": {"post": _event_operation()}}
     content["components"] = {

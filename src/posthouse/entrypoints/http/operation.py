@@ -105,7 +105,8 @@ class Declared(TypedDict, total=False):
     `tag` and `scopes` are the operation's, where they are not the family's; a program's key needs the scopes. `stores`
     is refused while disk space is low; `is_own` concerns only the user, and is open also without the second factor that
     an account requires; the account's log says when an operator reads what `shows_content`. `errors` are statuses
-    besides those that follow from the signature; `extra` is merged into the document.
+    besides those that follow from the signature; `example` is an answer, if that of the model doesn't fit; `extra` is
+    merged into the document.
     """
 
     tag: str
@@ -117,6 +118,7 @@ class Declared(TypedDict, total=False):
     errors: Sequence[int]
     body_bytes_max: int
     content: type[BaseModel] | str | tuple[str, ...]
+    example: Mapping[str, Any]
     extra: Mapping[str, Any]
 
 
@@ -191,6 +193,7 @@ class Operations:
                 responses=responses_with(status, declared.get("content", given.returned), *sorted(errors)),
             )
             route.access = access
+            route.example = declared.get("example")
             route.flows = tuple(given.flows.values())
             self.routes.append(route)
             return function

@@ -79,6 +79,7 @@ class OperationRoute(APIRoute):
     access: Access
     # Which the operation is given.
     flows: Sequence[type]
+    example: Mapping[str, Any] | None
 
 
 def access_of(request: Request) -> Access:

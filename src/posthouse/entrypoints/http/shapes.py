@@ -70,7 +70,7 @@ class Response(Shown):
         fields["properties"] = {"request_id": _REQUEST_ID, **fields.get("properties", {})}
         fields["required"] = ["request_id", *fields.get("required", [])]
         if "examples" in fields:
-            fields["examples"] = [{**example, "request_id": _REQUEST_ID_EXAMPLE} for example in fields["examples"]]
+            fields["examples"] = [{**example, "request_id": REQUEST_ID_EXAMPLE} for example in fields["examples"]]
         return schema
 
 
@@ -95,12 +95,12 @@ def id_text(prefix: str) -> Any:
     return _IdText(partial(ids.text, prefix), return_type=str)
 
 
-_REQUEST_ID_EXAMPLE: Final = "rq_01k6wq7a3c5e7g9j1m3p5r7t90"
+REQUEST_ID_EXAMPLE: Final = "rq_01k6wq7a3c5e7g9j1m3p5r7t90"
 _REQUEST_ID: Final = {
     "title": "Request Id",
     "type": "string",
     "description": "The value of the header X-Request-ID.",
-    "examples": [_REQUEST_ID_EXAMPLE],
+    "examples": [REQUEST_ID_EXAMPLE],
 }
 _RFC_3339: Final = described("RFC 3339, UTC.", examples=["2026-11-15T09:30:00.000Z"])
 

@@ -127,6 +127,7 @@ def explained(
 ) -> RecipientExplanation:
     wait, waiting = timeline.wait(recipient), recipient.waiting
     why = timeline.explained(recipient)
+    said = quoted(recipient.code, recipient.response)
     step = None
     if wait is not None:
         step = operators_step(
@@ -142,7 +143,7 @@ def explained(
         now=None if wait is None else wait.text,
         reason=why.reason,
         cause=why.cause,
-        why=f"{why.headline}{'' if wait else quoted(recipient.code, recipient.response)}",
+        why=why.headline if wait or not said else f"{why.headline.removesuffix('.')}{said}",
         lane=None
         if limit_change is None
         else f"{limit_change.change.scope.lane} {learned_limits.change_text(limit_change.change)}",

@@ -30,6 +30,7 @@ from posthouse.entrypoints.http.send_email import (
 )
 from posthouse.entrypoints.http.send_request import BatchRequest, SendRequest, read_batch, read_whole_batch
 from posthouse.entrypoints.http.shapes import (
+    REQUEST_ID_EXAMPLE,
     Error,
     OptionalTimestamp,
     RequestModel,
@@ -88,6 +89,34 @@ _RECIPIENT: Final[dict[str, Any]] = {
     "bounced_at": None,
 }
 
+_MESSAGE: Final[dict[str, Any]] = {
+    "id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
+    "status": "delivered",
+    "source": "api",
+    "from": "Acme <hello@example.com>",
+    "subject": "Welcome",
+    "billing_status": "settled",
+    "recipient_count": 1,
+    "credits_reserved": 0,
+    "created_at": "2026-11-15T09:30:00.000Z",
+    "recipients": [_RECIPIENT],
+}
+_UNTRIED: Final = {"attempt_count": 0, "last_smtp_code": None, "last_smtp_response": None, "delivered_at": None}
+
+
+def _scheduled(message: str, recipient: str, billing: str, credits_reserved: int) -> dict[str, Any]:
+    """A scheduled message with one recipient, in these states."""
+    state = {"billing_status": billing}
+    return {
+        **_MESSAGE,
+        **state,
+        "status": message,
+        "credits_reserved": credits_reserved,
+        "recipients": [{**_RECIPIENT, **_UNTRIED, **state, "status": recipient}],
+        "send_at": "2026-11-16T07:00:00.000Z",
+        "request_id": REQUEST_ID_EXAMPLE,
+    }
+
 
 class MoveRequest(RequestModel):
     model_config = examples({"send_at": "2026-11-16T07:00:00Z"})
@@ -129,20 +158,7 @@ class Recipient(Shown):
 
 
 class Message(Response):
-    model_config = examples(
-        {
-            "id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
-            "status": "delivered",
-            "source": "api",
-            "from": "Acme <hello@example.com>",
-            "subject": "Welcome",
-            "billing_status": "settled",
-            "recipient_count": 1,
-            "credits_reserved": 0,
-            "created_at": "2026-11-15T09:30:00.000Z",
-            "recipients": [_RECIPIENT],
-        }
-    )
+    model_config = examples(_MESSAGE)
 
     id: Annotated[MessageId, id_text(ids.MESSAGE)]
     status: MessageStatus
@@ -182,7 +198,7 @@ async def get_email(reader: Reader, message_id: GivenMessageId, message_detail: 
     return _message(found)
 
 
-@router.post("/emails/{id}/cancel", errors=(400, 409))
+@router.post("/emails/{id}/cancel", errors=(400, 409), example=_scheduled("failed", "cancelled", "released", 0))
 async def cancel_email(sender: Sender, message_id: GivenMessageId, message_changes: MessageChanges) -> Message:
     """Cancel a message that has not been tried yet
 
@@ -192,7 +208,7 @@ async def cancel_email(sender: Sender, message_id: GivenMessageId, message_chang
     return _message(await message_changes.cancel(sender, message_id))
 
 
-@router.patch("/emails/{id}", errors=(409,))
+@router.patch("/emails/{id}", errors=(409,), example=_scheduled("queued", "queued", "reserved", 1))
 async def move_email(
     sender: Sender, message_id: GivenMessageId, body: MoveRequest, message_changes: MessageChanges
 ) -> Message:

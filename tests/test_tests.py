@@ -1,5 +1,6 @@
-"""With `tests/support/files_in_turn.py` each test runs once, and a file that can't be imported is an error."""
+"""Each test runs once, a file that can't be imported is an error, and a fixed wait says what it is for."""
 
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -34,3 +35,10 @@ def test_a_worker_runs_each_test_that_is_asked_for_and_reports_files_that_cannot
     lines = done.stdout.splitlines()
     assert (done.returncode, lines[-1].split(" in ")[0]) == (1, "1 failed, 3 passed, 1 error")
     assert {line.split(" - ")[0] for line in lines} >= {"FAILED test_wrong.py::test_sum", "ERROR test_broken.py"}
+
+
+def test_a_wait_of_fixed_length_says_what_it_is_for() -> None:
+    waits = re.compile(r"\bsleep\((?!0\))[0-9][^#\n]*$", re.MULTILINE)
+    files = Path(__file__).parent.rglob("*.py")
+    found = {file.name: [match.group() for match in waits.finditer(file.read_text())] for file in files}
+    assert not {name: matches for name, matches in found.items() if matches}
