@@ -59,8 +59,12 @@ test-times: ## How long each file of tests takes, into tests/times.csv, which `m
 
 .PHONY: nightly
 nightly: ## What CI leaves out, in some hours: every page, measured attacks, kills at every crash point, chaos, generated input
-	@$(MAKE) --keep-going TIMES=1 test-all test-docs test-nightly test-attacks test-upgrade test-contract sdks crash chaos; \
+	@$(MAKE) --keep-going TIMES=1 test-all test-docs test-nightly test-debian-13 test-attacks test-upgrade test-contract sdks crash chaos; \
 	others=$$?; $(MAKE) fuzz && exit $$others
+
+.PHONY: test-debian-13
+test-debian-13: ## What CI runs, on Debian 13 with Python 3.13 and PostgreSQL 17, as in the image (as root; Debian's mmdebstrap)
+	tools/test_on_debian_13.sh
 
 test-nightly: ## The tests that take long, or fail only when their own subject is changed: small benchmarks, planted faults
 	$(BIN)/pytest -m nightly --ignore tests/deploy --ignore tests/dashboard

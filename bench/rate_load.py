@@ -38,9 +38,10 @@ def raw_request(authorization: str, body: bytes) -> bytes:
 
 @dataclass(slots=True)
 class SentRequests:
-    """How many answers of each kind; seconds from when each request was due, or could go, to its answer."""
+    """How many answers of each kind; when each request was due, or could go, and how long it waited from then on."""
 
     answers: "Counter[int]" = field(default_factory=Counter)
+    dues: list[float] = field(default_factory=list)
     waits: list[float] = field(default_factory=list)
     seconds: float = 0.0
 
@@ -64,6 +65,7 @@ async def post(
                 await asyncio.sleep(early)
             async with asyncio.timeout(HANG_SECONDS):
                 sent.answers[await connection.ask(data)] += 1
+            sent.dues.append(due - begin)
             sent.waits.append(time.monotonic() - due)
 
     loop = asyncio.get_running_loop()

@@ -87,7 +87,7 @@ class Shape(NamedTuple):
     messages: int
 
 
-SINGLE: Final = Shape("one mail a session", 1)
+SINGLE: Final = Shape("one message a session", 1)
 MANY: Final = Shape("20 messages a session", 20)
 
 Found = Mapping[Shape, Runs]

@@ -8,7 +8,7 @@ cd "$(dirname "$0")/.."
 own_base=
 [ "${1:-}" != --own-base ] || { own_base=yes; shift; }
 tag=${1:-localhost/posthouse:$(sed -n 's/^version = "\(.*\)"/\1/p' pyproject.toml)}
-base=docker.io/library/debian:bookworm-slim
+base=docker.io/library/debian:trixie-slim
 # Needs neither a container runtime nor user namespaces.
 export BUILDAH_ISOLATION=${BUILDAH_ISOLATION:-chroot}
 
@@ -17,7 +17,7 @@ for needed in buildah ${own_base:+mmdebstrap}; do
 done
 
 if [ -n "$own_base" ]; then
-  base=localhost/debian:bookworm-slim
+  base=localhost/debian:trixie-slim
   if ! buildah inspect --type image "$base" >/dev/null 2>&1; then
     archive=$(mktemp --suffix .tar)
     trap 'rm -f "$archive"' EXIT
@@ -26,7 +26,7 @@ if [ -n "$own_base" ]; then
       --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-include=/usr/share/doc/*/copyright' \
       --dpkgopt='path-exclude=/usr/share/man/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
       --dpkgopt='path-exclude=/usr/share/info/*' \
-      bookworm "$archive"
+      trixie "$archive"
     container=$(buildah from scratch)
     buildah add --quiet "$container" "$archive" / >/dev/null
     buildah commit --quiet --rm "$container" "$base" >/dev/null

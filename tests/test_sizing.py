@@ -60,7 +60,7 @@ def test_content_is_not_kept_longer_than_its_message() -> None:
 
 
 def test_the_advice_splits_when_one_delivery_process_is_not_enough() -> None:
-    one, below, above = calculated(USUAL, {**USUAL, "messages": 10_000_000}, {**USUAL, "messages": 11_000_000})
+    one, below, above = calculated(USUAL, {**USUAL, "messages": 20_000_000}, {**USUAL, "messages": 22_000_000})
     assert one["shown"]["Machines"].startswith("One small machine")
     assert below["shown"]["Machines"].startswith("One machine")
     assert above["shown"]["Machines"].startswith("Split it")
