@@ -131,12 +131,13 @@ class Report:
         page = directory / RESULTS
         before = page.read_text() if page.exists() else "# Benchmark results\n"
         page.write_text(figures.replaced(before, self.name, self.text()))
+        written = [page]
+        if self.plot is not None:
+            written.append(directory / self.plot.file)
+            _draw(written[-1], self.plot)
         if page == figures.RESULTS:
             figures.write()
-        if self.plot is None:
-            return [page]
-        _draw(directory / self.plot.file, self.plot)
-        return [page, directory / self.plot.file]
+        return written
 
     def text(self) -> str:
         pace = f"\nHow fast the machine was: {self.state}." if self.state else ""
