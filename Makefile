@@ -49,8 +49,8 @@ test-fast: ## Pure rules and storage, in under a minute
 	$(PARALLEL) -m "not long and not nightly and not fuzz" tests/rules tests/mail tests/store
 
 .PHONY: test-docs
-test-docs: ## Every command of the README, the tutorial and the how-to pages; CI runs those of pages that changed
-	EVERY_PAGE=1 $(BIN)/pytest tests/test_readme.py --durations 10
+test-docs: ## Every command of the README, the tutorial and the how-to pages, some on a Debian that is booted (as root; Debian's mmdebstrap and systemd-container); CI runs those of pages that changed
+	EVERY_PAGE=1 $(BIN)/pytest tests/test_readme.py tests/deploy/test_guides.py --durations 10
 	sha256sum docs/howto/*.md docs/tutorial/*.md >.ci/pages-followed
 
 .PHONY: test-times

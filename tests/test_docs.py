@@ -18,6 +18,7 @@ from posthouse.rules.delivery_reason import DeliveryReason
 from posthouse.rules.endpoint import FurtherType
 from posthouse.rules.event import EventType
 from posthouse.rules.message import RecipientStatus
+from tests.support.commands import unknown_commands
 from tools import api_pages, draw_diagrams, mutations, reference_pages, write_reference
 
 ROOT = Path(__file__).parent.parent
@@ -58,6 +59,21 @@ _gnu = re.compile(
 # What a person reads from top to bottom; a screen holds some 200 words.
 GUIDES = [page for page in PAGES if page.parent.name in {"howto", "tutorial"} or page.parent == ROOT / "docs"]
 GUIDE_WORDS_MAX = 12 * 200
+# Features that pages called missing after they were built, as those pages name them, each with one of its operations.
+FEATURES = {
+    "alert": "saveAlerts",
+    "batch": "sendEmailBatch",
+    "cancel": "cancelEmail",
+    "erasure": "createErasure",
+    "operators.? pages": "operatorOverview",
+    "resend|sending again": "createResend",
+    "schedul|send later": "moveEmail",
+    "sending addresses": "operatorListAddresses",
+    "several (?:endpoints|webhooks)": "createEndpoint",
+    "suppression": "listSuppressions",
+    "template": "listTemplates",
+}
+LACKING = {"docs/comparison.md": "## What Posthouse lacks\n", "docs/internals/scaling.md": "## What is not built yet\n"}
 READ_THE_CODE = ROOT / "docs/internals/read-the-code.md"
 
 
@@ -107,6 +123,7 @@ def test_the_glossary_is_that_of_the_tables() -> None:
     assert len(named) >= 4
     final = {word for word, meaning in meanings.items() if meaning.startswith("final: ")}
     assert final == {status.value for status in RecipientStatus} - {"queued", "deferred"}
+    assert [word for word in final if word not in meanings["final"]] == []
 
 
 def test_every_decision_is_in_the_index_with_its_title_and_status() -> None:
@@ -175,6 +192,50 @@ def test_the_page_of_an_operation_links_the_rules_about_it() -> None:
     assert guarantees["operatorPauseLane"] == ["OPR-05"]
 
 
+@pytest.mark.parametrize("operation", OPERATIONS, ids=lambda operation: operation.id)
+def test_a_rule_says_that_only_logins_may_call_an_operation_only_if_keys_may_not(
+    operation: api_pages.Operation,
+) -> None:
+    rules = re.findall(r"^- \[[A-Z]+-\d+\].*anything (?:but|else).* 401", operation.page, re.MULTILINE)
+    if operation.access.scopes:
+        assert [rule for rule in rules if "API key" not in rule] == []
+
+
+@pytest.mark.parametrize("page", LACKING)
+def test_a_feature_that_exists_is_not_called_missing(page: str) -> None:
+    missing = (ROOT / page).read_text().partition(LACKING[page])[2].partition("\n## ")[0]
+    assert missing
+    assert set(FEATURES.values()) <= {operation.id for operation in OPERATIONS}
+    assert [feature for feature in FEATURES if re.search(feature, missing, re.IGNORECASE)] == []
+
+
+def test_the_comparison_names_every_event() -> None:
+    (row,) = re.findall(r"^\| Posthouse \| (delivered, .*)$", (ROOT / "docs/comparison.md").read_text(), re.MULTILINE)
+    named = {kind.partition(".")[2] if kind.startswith("email.") else kind.partition(".")[0] for kind in FurtherType}
+    assert [name for name in named if name not in row] == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=_name)
+def test_every_command_that_a_page_names_exists(page: Path) -> None:
+    # Inline, and at the beginnings of lines of blocks, with or without a prompt and sudo.
+    text = re.sub(
+        r"^ *(?:\$ )?(?:sudo )?(?:/opt/posthouse/bin/)?(?=posthouse )", "`", page.read_text(), flags=re.MULTILINE
+    )
+    if page.name != "cli.md":
+        assert unknown_commands(text) == []
+
+
+def test_only_one_guide_replaces_secrets() -> None:
+    written = re.compile(r"^\[secrets\]", re.MULTILINE)
+    assert [page.name for page in GUIDES if written.search(page.read_text())] == ["rotate-secrets.md"]
+
+
+@pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=_name)
+def test_the_time_that_a_stop_takes_is_that_of_the_limits(page: Path) -> None:
+    sentences = re.split(r"(?<=[.;|])\s", page.read_text())
+    assert [each for each in sentences if "SIGTERM" in each and re.search(r"\d (?:s|seconds)\b", each)] == []
+
+
 def test_the_page_of_events_has_a_body_of_each_type_that_its_schema_allows() -> None:
     bodies = api_pages.event_bodies()
     assert set(bodies) == {*EventType, *FurtherType}
@@ -209,8 +270,9 @@ def test_the_site_names_every_page_once() -> None:
 
 @pytest.mark.parametrize("page", [page for page in PAGES if page.parent.name != "decisions"], ids=_name)
 def test_pages_are_in_plain_words(page: Path) -> None:
-    prose = re.sub(r"`[^`]*`", "", page.read_text())
+    prose = re.sub(r"^ *```.*?^ *```$|`[^`]*`", "`", page.read_text(), flags=re.DOTALL | re.MULTILINE)
     assert re.findall(r"\b(?:whoever|nobody|told|somebody|everyone|everybody)\b", prose, re.IGNORECASE) == []
+    assert re.findall(r"\b([a-z]+)\s+\1\b", prose) == [], "a word twice"
 
 
 @pytest.mark.parametrize("page", PAGES, ids=_name)

@@ -58,6 +58,35 @@ def test_a_page_quotes_the_figures_of_the_last_runs(page: Path) -> None:
     assert {f"{name}: {shown} is {_known(name)}" for shown, name in quoted} == set()
 
 
+# Rounded figures, and what they are rounded from.
+_PRICES = (ROOT / "docs/internals/scaling.md").read_text()
+_A_MONTH, _SES = (
+    int(re.findall(pattern, _PRICES)[0]) for pattern in (r"machine, (\d+) USD", r"\*\*(\d+) USD a million")
+)
+_KILOBYTES = 30 * 4.0 + 4 * float(_FIGURES["bodies.stored"])
+ROUNDED = {
+    ("README.md", r"fewer than some ([\d,]+) emails a month"): _A_MONTH / _SES * 1e6,
+    ("docs/internals/scaling.md", r"equal at [\d,]+ to ([\d,]+) emails a month"): _A_MONTH / _SES * 1e6,
+    ("docs/internals/scaling.md", r"an email a day takes (\d+) KB of disk"): _KILOBYTES,
+    ("docs/howto/first-server.md", r"a million of 30 KB a day take\s+\[(\d+) GB\]"): _KILOBYTES,
+    ("docs/howto/several-machines.md", r"about (\d+) signed emails a second per core"): 1e6
+    / float(_FIGURES["deliver.delivery"].replace(",", "")),
+    ("docs/howto/several-machines.md", r"about ([\d,]+) messages a second per core"): 1e6
+    / float(_FIGURES["deliver.http"].replace(",", "")),
+}
+
+
+@pytest.mark.parametrize(("page", "pattern"), ROUNDED)
+def test_a_rounded_figure_is_near_what_was_measured(page: str, pattern: str) -> None:
+    (shown,) = re.findall(pattern, (ROOT / page).read_text())
+    assert float(shown.replace(",", "")) == pytest.approx(ROUNDED[page, pattern], rel=0.1)
+
+
+def test_a_page_that_compares_with_bare_postgresql_gives_both_figures() -> None:
+    quoted = [{name for _, name in _quoted.findall(page.read_text())} for page in PAGES]
+    assert ["accept.of_bare" in names for names in quoted] == ["accept.of_bare_batches" in names for names in quoted]
+
+
 def test_the_file_of_figures_is_that_of_the_reports() -> None:
     assert figures.read() == _FIGURES, "run `make figures`"
 

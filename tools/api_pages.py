@@ -71,23 +71,6 @@ _SECTIONS: Final = {
     "Reading a message": "GET /emails/{id}",
     "Login": "POST /v1/auth/login",
 }
-# Fields that mean the same in every answer, where the document doesn't describe them.
-_MEANINGS: Final = {
-    "attempt_count": "Attempts so far.",
-    "billing_status": "Whether the credits are set aside (`reserved`), spent (`settled`) or returned (`released`).",
-    "credits_reserved": "Credits that were set aside on acceptance; never changes.",
-    "duration_ms": "In milliseconds.",
-    "last_smtp_code": "The code of the last reply; null if no server answered.",
-    "last_smtp_response": "The text of the last reply, or ours if no server answered.",
-    "latest_version": "The number of the newest version.",
-    "max_attempts": "How often it is tried at most.",
-    "p95_seconds": "95 % took at most this long.",
-    "p99_seconds": "99 % took at most this long.",
-    "published_version": "The version that is sent; null if none is published.",
-    "recipient_count": "Unique recipients.",
-    "revoked_at": "When it was revoked; null while it works.",
-    "verified_at": "When its records were found; null before.",
-}
 # Codes that only operations that send can answer with, or only those that take an Idempotency-Key.
 _OF_SENDING: Final = {Code.ACCOUNT_SUSPENDED, Code.WARMUP_LIMITED}
 _OF_KEYS: Final = {Code.IDEMPOTENCY_CONFLICT, Code.IDEMPOTENCY_IN_PROGRESS}
@@ -325,9 +308,15 @@ def _rows(schema: Mapping[str, Any], prefix: str, within: tuple[str, ...]) -> It
             continue
         for name, inner in sorted(found.get("properties", {}).items(), key=lambda field: field[0] == "request_id"):
             path, required = f"{prefix}{name}", name in found.get("required", ())
-            yield path, _type(inner), required, _cell(inner.get("description") or _MEANINGS.get(name, ""))
+            yield path, _type(inner), required, _cell(_meaning(inner))
             marks = "[]" * str(_type(inner)).count("list of")
             yield from _rows(inner, f"{path}{marks}.", (*within, model))
+
+
+def _meaning(schema: Mapping[str, Any]) -> str:
+    """Its own description, or that of its type."""
+    of_type: Iterator[str] = (_meaning(found) for _, found in _objects(schema) if "enum" in found)
+    return schema.get("description") or next(of_type, "")
 
 
 def _objects(schema: Mapping[str, Any]) -> Iterator[tuple[str, Mapping[str, Any]]]:

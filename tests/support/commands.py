@@ -9,7 +9,7 @@ _KNOWN: Final = frozenset(re.findall(r"^##+ (posthouse .*)$", _REFERENCE.read_te
 
 
 def commands_in(text: str) -> set[str]:
-    named = re.findall(r"`(posthouse [a-z]+(?: [a-z][a-z-]*)?)", text)
+    named = re.findall(r"`(posthouse [a-z][a-z-]*(?: [a-z][a-z-]*)?)", text)
     # The parts of `run` are not commands.
     return {re.sub(r" run \w+$", " run", words) for words in named}
 

@@ -17,6 +17,8 @@ STREAM_CAPACITY_PART_MIN: Final = 0.1
 
 
 class Severity(StrEnum):
+    """`ok` if the check passed, otherwise how serious its failure is."""
+
     OK = "ok"
     WARNING = "warning"
     CRITICAL = "critical"

@@ -64,6 +64,8 @@ FOR_MAIL: Final = frozenset({Scope.SEND, Scope.READ})
 
 
 class Role(StrEnum):
+    """Viewers read, members send, admins manage keys and domains, owners manage the team."""
+
     OWNER = "owner"
     ADMIN = "admin"
     MEMBER = "member"

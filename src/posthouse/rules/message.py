@@ -35,6 +35,8 @@ _FORM: Final = re.compile(r"2\d{3}-\d\d-\d\d[Tt]\d\d:\d\d:\d\d(?:\.\d{1,6})?(?:[
 
 
 class MessageStatus(StrEnum):
+    """`queued` until each recipient has a result; `partial`: not all were delivered."""
+
     QUEUED = "queued"
     DELIVERED = "delivered"
     PARTIAL = "partial"
@@ -42,6 +44,8 @@ class MessageStatus(StrEnum):
 
 
 class RecipientStatus(StrEnum):
+    """`bounced`: refused for good; `failed`: given up. Only `queued` and `deferred` are not final."""
+
     QUEUED = "queued"
     DEFERRED = "deferred"
     DELIVERED = "delivered"
@@ -52,12 +56,16 @@ class RecipientStatus(StrEnum):
 
 
 class BillingStatus(StrEnum):
+    """Whether the credits are set aside (`reserved`), spent (`settled`) or returned (`released`)."""
+
     RESERVED = "reserved"
     SETTLED = "settled"
     RELEASED = "released"
 
 
 class Source(StrEnum):
+    """How it was submitted; `test`: with a test key, or as a test email."""
+
     SMTP = "smtp"
     API = "api"
     TEST = "test"

@@ -5,6 +5,8 @@ from enum import StrEnum
 
 
 class Code(StrEnum):
+    """A stable name, for programs."""
+
     INVALID_REQUEST = "invalid_request"
     UNAUTHORIZED = "unauthorized"
     FORBIDDEN = "forbidden"

@@ -75,6 +75,8 @@ class WarmupReading(NamedTuple):
 
 
 class LimitKind(StrEnum):
+    """`warmup`: the recipients of a day. `credits`: those that are left."""
+
     WARMUP = "warmup"
     CREDITS = "credits"
 

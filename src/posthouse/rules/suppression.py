@@ -31,6 +31,8 @@ _BYTE_ORDER_MARK: Final = b"\xef\xbb\xbf"
 
 
 class SuppressionReason(StrEnum):
+    """`bounce` and `complaint` result from sent mail, `manual` was added by a member."""
+
     BOUNCE = "bounce"
     COMPLAINT = "complaint"
     MANUAL = "manual"

@@ -17,6 +17,8 @@ _is_greylisting: Final = re.compile(r"gr[ea]y-?list", re.IGNORECASE).search
 
 
 class WaitReason(StrEnum):
+    """What a recipient that is not final waits for."""
+
     SENDING = "sending"
     WORKER_LOST = "worker_lost"
     ACCOUNT_SUSPENDED = "account_suspended"

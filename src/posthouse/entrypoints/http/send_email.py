@@ -13,7 +13,16 @@ from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE
 from posthouse.entrypoints.http.request_body import BodyReader, Disconnected
 from posthouse.entrypoints.http.request_head import check_idempotency_key
 from posthouse.entrypoints.http.send_request import read_draft
-from posthouse.entrypoints.http.shapes import Response, Timestamp, absent, described, examples
+from posthouse.entrypoints.http.shapes import (
+    CreditsReserved,
+    FromAddress,
+    RecipientCount,
+    Response,
+    Timestamp,
+    absent,
+    described,
+    examples,
+)
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.intake import AcceptedMessage, Intake
 from posthouse.flows.shared.large_mail import run_in_mail_process
@@ -64,15 +73,15 @@ class SendResponse(Response):
     id: str
     status: Annotated[str, Field(json_schema_extra={"const": "queued"})]
     source: Annotated[str, Field(json_schema_extra={"const": "api"})]
-    sender: Annotated[str, Field(alias="from")]
+    sender: FromAddress
     to: list[str]
     cc: list[str]
     bcc: list[str]
     reply_to: str | None = absent("Absent if none was given.")
     subject: str | None = absent(ABSENT_IF_FORGOTTEN)
     billing_status: BillingStatus
-    recipient_count: int
-    credits_reserved: int
+    recipient_count: RecipientCount
+    credits_reserved: CreditsReserved
     headers: dict[str, str] | None = absent(ABSENT_IF_FORGOTTEN)
     tags: list[str]
     attachments: list[AttachmentMetadata]

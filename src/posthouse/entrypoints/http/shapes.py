@@ -107,6 +107,26 @@ _RFC_3339: Final = described("RFC 3339, UTC.", examples=["2026-11-15T09:30:00.00
 Timestamp = Annotated[datetime, PlainSerializer(timestamp, return_type=str), _RFC_3339]
 OptionalTimestamp = Annotated[datetime | None, PlainSerializer(timestamp, return_type=str | None), _RFC_3339]
 NextCursor = Annotated[str | None, described("Pass it as `cursor` for the next page; null on the last page.")]
+# Fields that mean the same in many responses.
+AlwaysTrue = Annotated[bool, Field(json_schema_extra={"const": True})]
+FromAddress = Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
+TemplateAlias = Annotated[str | None, described("The alias of its template, if any.")]
+RecipientCount = Annotated[int, described("Unique recipients.")]
+CreditsReserved = Annotated[int, described("One for each recipient, 0 with a test key; it never changes.")]
+AvailableCredits = Annotated[int, described("Credits that can be spent now.")]
+SuspendedReason = Annotated[str | None, described("Why the account is suspended; null if it is not.")]
+VerifiedAt = Annotated[OptionalTimestamp, described("When it was verified; null if it may not send.")]
+RevokedAt = Annotated[OptionalTimestamp, described("When it was revoked; null while it works.")]
+FinishedAt = Annotated[OptionalTimestamp, described("RFC 3339, UTC; null while it runs.")]
+HasSecondFactor = Annotated[bool, described("Whether the user has a second factor.")]
+AttemptCount = Annotated[int, described("Attempts so far.")]
+LastCode = Annotated[int | None, described("The code of the last reply; null if no server answered.")]
+LastResponse = Annotated[str | None, described("The text of the last reply, or ours if no server answered.")]
+ReplyCode = Annotated[int | None, described("From the destination's server, if it replied.")]
+ReplyText = Annotated[str | None, described("The text of that reply.")]
+P95Seconds = Annotated[float, described("95 % took at most this long.")]
+P99Seconds = Annotated[float, described("99 % took at most this long.")]
+ErrorText = Annotated[str, described("What is wrong and how to correct it, for people.")]
 EventType = Annotated[str, Field(json_schema_extra={"enum": [event_type.value for event_type in event.EventType]})]
 
 
@@ -115,9 +135,9 @@ class Error(Response):
         {"error": "`replyTo` is not a field of this request. Did you mean `reply_to`?", "code": "invalid_request"}
     )
 
-    error: Annotated[str, described("What is wrong and how to correct it, for people.")]
+    error: ErrorText
     code: Code
 
 
 class DeletedResponse(Response):
-    deleted: bool
+    deleted: AlwaysTrue

@@ -7,10 +7,12 @@ from pydantic import Field
 
 from posthouse.entrypoints.http.operation import Operations
 from posthouse.entrypoints.http.shapes import (
+    AvailableCredits,
     OptionalTimestamp,
     RequestModel,
     Response,
     Shown,
+    SuspendedReason,
     Timestamp,
     absent,
     described,
@@ -36,11 +38,12 @@ _KIND: Final = Field(
     description="What the alert is about.", json_schema_extra={"enum": [kind.value for kind in AlertKind]}
 )
 _RANGES: Final = "; ".join(f"{kind}: {scale.lowest:g} to {scale.highest:g}" for kind, scale in SCALES.items())
+WarmUpDay = Annotated[int, described("The day of the warm-up; day 1 is the day of the first message.", minimum=1)]
 _RAISED: Final[dict[str, Any]] = {"subject": None, "since": "2026-11-16T03:04:05.000Z"}
 
 
 class Credits(Shown):
-    available: Annotated[int, described("Credits that can be spent now.")]
+    available: AvailableCredits
     reserved: Annotated[int, described("Reserved for mail without a final result; a lower bound when `is_more`.")]
     granted: Annotated[int, described("All credits ever granted, less those taken back.")]
     is_more: Annotated[bool, described("Whether there is more mail without a final result than is counted.")]
@@ -54,8 +57,8 @@ class WaitingMail(Shown):
 
 
 class Sending(Shown):
-    suspended: bool
-    reason: Annotated[str | None, described("Why the account is suspended.")]
+    suspended: Annotated[bool, described("Whether mail is refused, and waiting mail held.")]
+    reason: SuspendedReason
     since: OptionalTimestamp
 
 
@@ -67,8 +70,8 @@ class Rate(Shown):
 
 
 class WarmUp(Shown):
-    exempt: bool
-    day: Annotated[int, described("The day of the warm-up; day 1 is the day of the first message.", minimum=1)]
+    exempt: Annotated[bool, described("Whether no day has a limit.")]
+    day: WarmUpDay
     limit: Annotated[int | None, described("Today's limit of recipients; null after the warm-up.")]
     used: Annotated[int, described("Recipients of mail accepted today.")]
     resets_at: Timestamp
@@ -76,7 +79,7 @@ class WarmUp(Shown):
 
 class ReputationWarning(Shown):
     warned_at: Timestamp
-    text: str
+    text: Annotated[str, described("What is wrong and what to do, for people.")]
 
 
 class ReputationMark(Shown):

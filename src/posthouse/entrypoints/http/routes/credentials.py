@@ -12,6 +12,7 @@ from posthouse.entrypoints.http.shapes import (
     NextCursor,
     RequestModel,
     Response,
+    RevokedAt,
     Shown,
     Timestamp,
     absent,
@@ -149,7 +150,7 @@ class Credential(Shown):
         described("When the previous password stops working, after a rotation."),
         read_from("previous_until"),
     ]
-    revoked_at: Timestamp | None
+    revoked_at: RevokedAt
 
 
 class Key(Shown):
@@ -166,7 +167,11 @@ class Key(Shown):
     sender_domains: Annotated[list[str] | None, BeforeValidator(lambda domains: domains or None)] = absent(
         "The domains to which it is bound; absent if it is bound to none."
     )
-    credential_id: Annotated[ids.CredentialId, id_text(ids.CREDENTIAL)]
+    credential_id: Annotated[
+        ids.CredentialId,
+        id_text(ids.CREDENTIAL),
+        described("The credential to which it belongs, and with which it is revoked."),
+    ]
     allowed_networks: Annotated[
         Networks, described("The networks it may be used from, besides those of its credential. Empty: from anywhere.")
     ]
@@ -175,12 +180,12 @@ class Key(Shown):
     last_used_from: Annotated[
         str | None, described("The address from which it was last used; null before its first use.")
     ]
-    expires_at: Timestamp | None
+    expires_at: Annotated[Timestamp | None, described("Null: it never expires.")]
     replaced_by: Annotated[
         Annotated[ids.ApiKeyId, id_text(ids.API_KEY)] | None,
         described("The id of the key that replaced it, after a rotation."),
     ]
-    revoked_at: Timestamp | None
+    revoked_at: RevokedAt
 
 
 class CredentialResponse(Response):

@@ -14,6 +14,7 @@ from posthouse.entrypoints.http.shapes import (
     Response,
     Shown,
     Timestamp,
+    VerifiedAt,
     described,
     examples,
     id_text,
@@ -31,6 +32,7 @@ FOUND_CHARACTERS_SHOWN_MAX: Final = 1_000
 
 router = Operations("Domains", Scope.DOMAINS)
 
+MaySend = Annotated[bool, described("Whether mail may be sent from it.")]
 _Name = Annotated[str, Path(description="The domain, such as `example.com`.")]
 
 _SUMMARY: Final[JsonDict] = {
@@ -122,7 +124,7 @@ class DomainSummary(Shown):
 
     id: Annotated[ids.DomainId, id_text(ids.DOMAIN)]
     name: Annotated[str, described("In A-labels and lower case.")]
-    verified: Annotated[bool, described("Whether mail may be sent from it.")]
+    verified: MaySend
     vouched: Annotated[
         bool,
         described("Whether the operator of the service vouches for it, so that DNS is not checked."),
@@ -136,7 +138,7 @@ class DomainSummary(Shown):
         ),
         read_from("is_shared"),
     ]
-    verified_at: Timestamp | None
+    verified_at: VerifiedAt
     checked_at: Annotated[Timestamp | None, described("The last DNS check: daily, and whenever you verify the domain.")]
     missing_since: Annotated[
         Timestamp | None,

@@ -16,9 +16,20 @@ from posthouse.entrypoints.http.operation import Operations, model_response
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_head import check_idempotency_key
 from posthouse.entrypoints.http.route_context import json_response
+from posthouse.entrypoints.http.routes.domains import MaySend
 from posthouse.entrypoints.http.send_email import SendResponse, content_of, headers_of, idempotency_key, peer_of
 from posthouse.entrypoints.http.send_request import SendRequest, canonical, draft_of
-from posthouse.entrypoints.http.shapes import RequestModel, Response, Shown, described, examples, read_from
+from posthouse.entrypoints.http.shapes import (
+    AvailableCredits,
+    ErrorText,
+    RequestModel,
+    Response,
+    Shown,
+    TemplateAlias,
+    described,
+    examples,
+    read_from,
+)
 from posthouse.flows.accept.admission import Admission
 from posthouse.flows.accept.dry_run import DryRun, DryRunReport
 from posthouse.flows.accept.intake import Intake
@@ -119,7 +130,7 @@ class TestEmailResponse(SendResponse):
 
 class DryRunRefusal(Shown):
     code: Code
-    error: Annotated[str, read_from("text")]
+    error: Annotated[ErrorText, read_from("text")]
 
 
 class DryRunRecipient(Shown):
@@ -138,14 +149,14 @@ class DryRunRecipient(Shown):
 
 
 class DryRunCredits(Shown):
-    needed: Annotated[int, read_from("credits_needed")]
-    available: Annotated[int, read_from("credits_available")]
+    needed: Annotated[int, read_from("credits_needed"), described("One for each recipient, 0 with a test key.")]
+    available: Annotated[AvailableCredits, read_from("credits_available")]
 
 
 class DryRunDomain(Shown):
     name: Annotated[str, described("The domain of `from`.")]
-    registered: Annotated[bool, read_from("is_registered")]
-    verified: Annotated[bool, read_from("is_verified")]
+    registered: Annotated[bool, read_from("is_registered"), described("Whether the account has added it.")]
+    verified: Annotated[MaySend, read_from("is_verified")]
     dkim_selectors: Annotated[
         list[str], read_from("selectors"), described("The selectors of the keys that would sign.")
     ]
@@ -159,7 +170,7 @@ class DryRunDomain(Shown):
 class DryRunResponse(Response):
     model_config = examples(_DRY_RUN)
 
-    would_accept: bool
+    would_accept: Annotated[bool, described("Whether it would be accepted now; otherwise see `refusal`.")]
     refusal: Annotated[DryRunRefusal | None, described("The first refusal that sending would return.")]
     mime: Annotated[
         str | None,
@@ -168,9 +179,9 @@ class DryRunResponse(Response):
             "delivery. Null if it can't be composed."
         ),
     ]
-    size_bytes: int | None
-    subject: str | None
-    template: Annotated[str | None, described("The alias of the rendered template.")]
+    size_bytes: Annotated[int | None, described("The length of `mime`.")]
+    subject: Annotated[str | None, described("With its variables filled in; null if that fails.")]
+    template: TemplateAlias
     recipients: list[DryRunRecipient]
     credits: DryRunCredits
     domain: DryRunDomain

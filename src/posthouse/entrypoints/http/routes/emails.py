@@ -5,7 +5,6 @@ from typing import Annotated, Any, Final, NoReturn
 from uuid import UUID
 
 from fastapi import Request
-from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from posthouse import metrics
@@ -31,8 +30,14 @@ from posthouse.entrypoints.http.send_email import (
 from posthouse.entrypoints.http.send_request import BatchRequest, SendRequest, read_batch, read_whole_batch
 from posthouse.entrypoints.http.shapes import (
     REQUEST_ID_EXAMPLE,
+    AttemptCount,
+    CreditsReserved,
     Error,
+    FromAddress,
+    LastCode,
+    LastResponse,
     OptionalTimestamp,
+    RecipientCount,
     RequestModel,
     Response,
     Shown,
@@ -97,21 +102,20 @@ _MESSAGE: Final[dict[str, Any]] = {
     "subject": "Welcome",
     "billing_status": "settled",
     "recipient_count": 1,
-    "credits_reserved": 0,
+    "credits_reserved": 1,
     "created_at": "2026-11-15T09:30:00.000Z",
     "recipients": [_RECIPIENT],
 }
 _UNTRIED: Final = {"attempt_count": 0, "last_smtp_code": None, "last_smtp_response": None, "delivered_at": None}
 
 
-def _scheduled(message: str, recipient: str, billing: str, credits_reserved: int) -> dict[str, Any]:
+def _scheduled(message: str, recipient: str, billing: str) -> dict[str, Any]:
     """A scheduled message with one recipient, in these states."""
     state = {"billing_status": billing}
     return {
         **_MESSAGE,
         **state,
         "status": message,
-        "credits_reserved": credits_reserved,
         "recipients": [{**_RECIPIENT, **_UNTRIED, **state, "status": recipient}],
         "send_at": "2026-11-16T07:00:00.000Z",
         "request_id": REQUEST_ID_EXAMPLE,
@@ -150,9 +154,9 @@ class Recipient(Shown):
     email: str
     status: RecipientStatus
     billing_status: BillingStatus
-    attempt_count: int
-    last_smtp_code: int | None
-    last_smtp_response: str | None
+    attempt_count: AttemptCount
+    last_smtp_code: LastCode
+    last_smtp_response: LastResponse
     delivered_at: OptionalTimestamp
     bounced_at: OptionalTimestamp
 
@@ -163,11 +167,11 @@ class Message(Response):
     id: Annotated[MessageId, id_text(ids.MESSAGE)]
     status: MessageStatus
     source: Source
-    sender: Annotated[str, Field(alias="from")]
+    sender: FromAddress
     subject: str | None = absent(ABSENT_IF_FORGOTTEN)
     billing_status: BillingStatus
-    recipient_count: int
-    credits_reserved: int
+    recipient_count: RecipientCount
+    credits_reserved: CreditsReserved
     created_at: Timestamp
     metadata: dict[str, str] | None = absent("Absent if none was given.")
     recipients: list[Recipient]
@@ -198,7 +202,7 @@ async def get_email(reader: Reader, message_id: GivenMessageId, message_detail: 
     return _message(found)
 
 
-@router.post("/emails/{id}/cancel", errors=(400, 409), example=_scheduled("failed", "cancelled", "released", 0))
+@router.post("/emails/{id}/cancel", errors=(400, 409), example=_scheduled("failed", "cancelled", "released"))
 async def cancel_email(sender: Sender, message_id: GivenMessageId, message_changes: MessageChanges) -> Message:
     """Cancel a message that has not been tried yet
 
@@ -208,7 +212,7 @@ async def cancel_email(sender: Sender, message_id: GivenMessageId, message_chang
     return _message(await message_changes.cancel(sender, message_id))
 
 
-@router.patch("/emails/{id}", errors=(409,), example=_scheduled("queued", "queued", "reserved", 1))
+@router.patch("/emails/{id}", errors=(409,), example=_scheduled("queued", "queued", "reserved"))
 async def move_email(
     sender: Sender, message_id: GivenMessageId, body: MoveRequest, message_changes: MessageChanges
 ) -> Message:

@@ -47,9 +47,18 @@ FailingSince = Annotated[
     OptionalTimestamp,
     described("The first failed call after the last 2xx, RFC 3339; null while calls succeed."),
 ]
+PreviousSecretUntil = Annotated[
+    OptionalTimestamp, described("Until when calls are also signed with the secret before the last rotation.")
+]
 # Bodies may be cut within a character, and responses may contain any bytes; both are shown as text.
 BodyText = Annotated[
     str | None, BeforeValidator(lambda body: None if body is None else body.decode("utf-8", "replace"))
+]
+MaxAttempts = Annotated[int, described("How often it is tried at most.")]
+LastStatus = Annotated[int | None, described("The status of the last attempt; null without a response.")]
+LastError = Annotated[str | None, described("Why the last attempt failed, for people.")]
+ReplayOf = Annotated[
+    Annotated[UUID, id_text(ids.WEBHOOK_DELIVERY)] | None, described("The id of the repeated delivery.")
 ]
 MessageId = Annotated[ids.MessageId, id_text(ids.MESSAGE)] | None
 RecipientId = Annotated[UUID, id_text(ids.RECIPIENT)] | None
@@ -176,8 +185,8 @@ class WebhookReplayAllRequest(RequestModel):
 
 class Webhook(Shown):
     url: Annotated[str, Field(examples=["https://hooks.example.com/posthouse"])]
-    events: Annotated[list[EventType], read_from("filters", "types")]
-    enabled: bool
+    events: Annotated[list[EventType], described("The events that are sent."), read_from("filters", "types")]
+    enabled: Enabled
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -191,10 +200,10 @@ class WebhookHealth(Shown):
         Timestamp,
         described("The start of the counted period: 24 hours ago, or later if there were over 5,000 deliveries."),
     ]
-    calls: int
+    calls: Annotated[int, described("Retries count too.")]
     failures: Annotated[int, described("Calls without a 2xx.")]
     p50_ms: Annotated[int | None, described("The median; null without calls.")]
-    p95_ms: int | None
+    p95_ms: Annotated[int | None, described("95 % took at most this long; null without calls.")]
 
 
 class Endpoint(Shown):
@@ -216,15 +225,11 @@ class Endpoint(Shown):
         described("Null: mail from live and from test keys.", enum=[*Mode, None]),
         read_from("filters", "mode"),
     ]
-    header_names: list[str]
-    enabled: bool
+    header_names: Annotated[list[str], described("Sent with every call; their values are never shown.")]
+    enabled: Enabled
     state: State
     failing_since: FailingSince
-    previous_secret_until: Annotated[
-        OptionalTimestamp,
-        described("Until when calls are also signed with the secret before the last rotation."),
-        read_from("previous_until"),
-    ]
+    previous_secret_until: Annotated[PreviousSecretUntil, read_from("previous_until")]
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -240,18 +245,16 @@ class WebhookDelivery(Shown):
     url: Annotated[str, described("The URL of the last attempt, or of the first.")]
     status: Annotated[str, described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
     attempt: Annotated[int, described("The number of attempts so far.")]
-    max_attempts: int
-    http_status: Annotated[int | None, described("The status of the last attempt; null without a response.")]
-    error: Annotated[str | None, described("Why the last attempt failed, for people.")]
-    duration_ms: int | None
+    max_attempts: MaxAttempts
+    http_status: LastStatus
+    error: LastError
+    duration_ms: Annotated[int | None, described("Of the last attempt, in milliseconds; null before the first.")]
     request_body: Annotated[
         BodyText, described("The first 2 KB of the request; null once the event is no longer stored.")
     ]
     response_body: Annotated[BodyText, described("The first 2 KB of the last response.")]
     truncated: Annotated[bool, described("Whether either body is longer than shown."), read_from("is_truncated")]
-    replay_of: Annotated[
-        Annotated[UUID, id_text(ids.WEBHOOK_DELIVERY)] | None, described("The id of the repeated delivery.")
-    ]
+    replay_of: ReplayOf
     created_at: Timestamp
     last_attempt_at: OptionalTimestamp
     next_attempt_at: Annotated[OptionalTimestamp, described("RFC 3339, UTC; null without a further attempt.")]
@@ -260,7 +263,7 @@ class WebhookDelivery(Shown):
 class WebhookAttempt(Shown):
     at: Timestamp
     http_status: Annotated[int | None, described("Null without a response.")]
-    duration_ms: int | None
+    duration_ms: Annotated[int | None, described("In milliseconds.")]
     error: Annotated[str | None, described("Why it failed, for people; null for a success.")]
     response_body: Annotated[
         BodyText, described("The beginning of the response: 2 KB of the last, 512 bytes of failed attempts.")
@@ -352,7 +355,7 @@ class EndpointCreatedResponse(Response):
 
 class EndpointSecretResponse(Response):
     secret: Annotated[str, _ENDPOINT_SECRET]
-    previous_secret_until: OptionalTimestamp
+    previous_secret_until: PreviousSecretUntil
 
 
 class EndpointPingResponse(Response):

@@ -63,7 +63,7 @@ class ListedEventData(EventData):
     """Includes the fields of types that are listed only when requested."""
 
     mode: str | None = Field(default=None, description="`live` or `test`.")
-    tags: list[str] | None = None
+    tags: list[str] | None = Field(default=None, description="The message's; absent if it has none.")
     reason: str | None = Field(default=None, description="Why it was deferred or returned.")
     mailing_list: str | None = Field(default=None, alias="list", description="The list, for `email.unsubscribed`.")
     domain: str | None = Field(default=None, description="For `domain.*`.")

@@ -12,7 +12,7 @@ from fastapi import Path
 from posthouse.entrypoints.http.operation import IdempotencyKey, Operations
 from posthouse.entrypoints.http.route_context import GivenMessageId
 from posthouse.entrypoints.http.shapes import (
-    OptionalTimestamp,
+    FinishedAt,
     RequestModel,
     Response,
     Shown,
@@ -186,12 +186,12 @@ class ResendRequest(RequestModel):
 class Resend(Shown):
     id: Annotated[UUID, id_text(ids.RESEND)]
     status: ResendStatus
-    dry_run: Annotated[bool, read_from("is_dry_run")]
+    dry_run: Annotated[bool, described("Whether it only counts."), read_from("is_dry_run")]
     since: Timestamp
     until: Timestamp
-    tag: str | None
-    metadata: dict[str, str]
-    destination: str | None
+    tag: Annotated[str | None, described("Null: messages with any tags.")]
+    metadata: Annotated[dict[str, str], described("Empty: messages with any pairs.")]
+    destination: Annotated[str | None, described("Null: recipients of any domain.")]
     matched: Annotated[
         int, described("Messages that are sent again, or would be without `dry_run`."), read_from("counts", "matched")
     ]
@@ -214,7 +214,7 @@ class Resend(Shown):
         str | None, described("The code of what prevents the account from sending now, if anything does.")
     ]
     created_at: Timestamp
-    finished_at: OptionalTimestamp
+    finished_at: FinishedAt
 
 
 class ResendResponse(Response):

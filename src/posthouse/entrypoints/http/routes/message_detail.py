@@ -13,10 +13,20 @@ from starlette.responses import Response as HttpResponse
 from posthouse.entrypoints.http.message_content import attachment_response
 from posthouse.entrypoints.http.operation import Operations, model_response
 from posthouse.entrypoints.http.route_context import GivenMessageId
+from posthouse.entrypoints.http.routes.endpoints import LastError, LastStatus, MaxAttempts, ReplayOf
 from posthouse.entrypoints.http.shapes import (
+    AttemptCount,
+    CreditsReserved,
+    FromAddress,
+    LastCode,
+    LastResponse,
     OptionalTimestamp,
+    RecipientCount,
+    ReplyCode,
+    ReplyText,
     Response,
     Shown,
+    TemplateAlias,
     Timestamp,
     absent,
     described,
@@ -37,6 +47,7 @@ from posthouse.rules.ids import CredentialId, MessageId, RequestId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
 from posthouse.rules.message import FORGET, BillingStatus, MessageStatus, RecipientStatus, Source
 from posthouse.rules.outcome import Stage
+from posthouse.rules.suppression import SuppressionReason
 from posthouse.rules.wait_reason import WaitReason
 
 router = Operations("Messages", Scope.MESSAGES)
@@ -127,6 +138,9 @@ _CONTENT_EXAMPLE: Final[dict[str, Any]] = {
 }
 
 
+Tls = Annotated[str | None, described("Null without encryption or without a connection.")]
+
+
 class MessageHeader(Shown):
     name: str
     value: Annotated[str, described("Decoded, on one line.")]
@@ -151,7 +165,7 @@ class Attempt(Shown):
             enum=["delivered", "bounced", "failed", "deferred", "postponed", None],
         ),
     ]
-    is_under_way: bool
+    is_under_way: Annotated[bool, described("Whether a worker is trying it now.")]
     is_ambiguous: Annotated[bool, described("Whether the message may have been delivered without a confirmation.")]
     mx_host: Annotated[str | None, described("The destination's mail server; null without a connection.")]
     remote_ip: Annotated[str | None, described("The server's IP address.")]
@@ -159,8 +173,8 @@ class Attempt(Shown):
         str | None,
         described("The external relay to which it went. `delivered` then means that the relay took the message."),
     ]
-    tls_version: Annotated[str | None, described("Null without encryption or without a connection.")]
-    tls_cipher: str | None
+    tls_version: Tls
+    tls_cipher: Tls
     stage: Annotated[Stage | None, described("The SMTP command at which the attempt ended.")]
     code: Annotated[int | None, described("Null if no server replied.")]
     response: Annotated[str | None, described("The server's reply, or our description of the failure.")]
@@ -174,10 +188,10 @@ class Waiting(Shown):
 
 
 class RecipientSuppression(Shown):
-    reason: str
+    reason: SuppressionReason
     at: Timestamp
-    code: int | None
-    response: str | None
+    code: ReplyCode
+    response: ReplyText
 
 
 class Report(Shown):
@@ -187,8 +201,8 @@ class Report(Shown):
         described("The address that a bounce names; or the kind of a complaint, and who sent it if it is unverified."),
     ]
     status: Annotated[str | None, described("The enhanced status code (RFC 3463), such as `5.1.1`.")]
-    code: int | None
-    response: str | None
+    code: Annotated[int | None, described("The SMTP code that a bounce quotes, if any.")]
+    response: Annotated[str | None, described("The reply that it quotes.")]
     suppressed: Annotated[bool, described("Whether the address is suppressed because of it.")]
     at: Timestamp
 
@@ -197,10 +211,10 @@ class EventWebhookDelivery(Shown):
     id: Annotated[UUID, id_text(ids.WEBHOOK_DELIVERY), described("As in `GET /v1/webhook/deliveries`.")]
     status: Annotated[str, described("`failed` after the last attempt.", enum=["pending", "succeeded", "failed"])]
     attempt: Annotated[int, described("The number of attempts so far.")]
-    max_attempts: int
-    http_status: int | None
-    error: str | None
-    replay_of: Annotated[UUID, id_text(ids.WEBHOOK_DELIVERY)] | None
+    max_attempts: MaxAttempts
+    http_status: LastStatus
+    error: LastError
+    replay_of: ReplayOf
     created_at: Timestamp
     last_attempt_at: OptionalTimestamp
     next_attempt_at: OptionalTimestamp
@@ -231,9 +245,9 @@ class DetailedRecipient(Shown):
     email: str
     status: RecipientStatus
     billing_status: BillingStatus
-    attempt_count: int
-    last_smtp_code: Annotated[int | None, read_from("code")]
-    last_smtp_response: Annotated[str | None, read_from("response")]
+    attempt_count: AttemptCount
+    last_smtp_code: Annotated[LastCode, read_from("code")]
+    last_smtp_response: Annotated[LastResponse, read_from("response")]
     delivered_at: OptionalTimestamp
     bounced_at: OptionalTimestamp
     failed_at: OptionalTimestamp
@@ -255,12 +269,12 @@ class MessageDetail(Shown):
     id: Annotated[MessageId, id_text(ids.MESSAGE)]
     status: MessageStatus
     source: Source
-    sender: Annotated[str, Field(alias="from")]
+    sender: FromAddress
     envelope_from: Annotated[str, read_from("envelope_sender"), described("The envelope sender as submitted.")]
     subject: str | None = absent("Absent if the message was sent with `content`: `forget`.")
     billing_status: BillingStatus
-    recipient_count: int
-    credits_reserved: int
+    recipient_count: RecipientCount
+    credits_reserved: CreditsReserved
     created_at: Timestamp
     accepted_request_id: Annotated[
         RequestId,
@@ -270,7 +284,7 @@ class MessageDetail(Shown):
     ]
     credential: MessageCredential
     tags: list[str]
-    template: str | None
+    template: TemplateAlias
     metadata: dict[str, str] | None = absent("Absent if none was given.")
     resent_from: Annotated[MessageId, id_text(ids.MESSAGE)] | None = absent(
         "The id of the message that this one sends again; absent if there is none."
@@ -297,10 +311,10 @@ class MessageDetailResponse(Response):
 
 class MessageAttachment(Shown):
     part: Annotated[int, described("The number among the leaf parts, from 0.")]
-    filename: str | None
+    filename: Annotated[str | None, described("Null if the message gives none.")]
     content_type: str
     size: Annotated[int, described("Decoded length in bytes.")]
-    content_id: str | None
+    content_id: Annotated[str | None, described("The HTML refers to it as `cid:…`; null without one.")]
     is_inline: Annotated[bool, described("Whether the HTML displays it.")]
 
 

@@ -18,7 +18,15 @@ from posthouse.entrypoints.http.route_context import (
     json_response,
     page_size,
 )
-from posthouse.entrypoints.http.shapes import Response, Timestamp, described, examples
+from posthouse.entrypoints.http.shapes import (
+    FromAddress,
+    RecipientCount,
+    Response,
+    TemplateAlias,
+    Timestamp,
+    described,
+    examples,
+)
 from posthouse.flows.account.exports import Exports
 from posthouse.flows.account.message_search import MessageListRow, MessageSearch
 from posthouse.flows.shared.principal import Caller
@@ -95,12 +103,12 @@ class ListedMessage(BaseModel):
     id: str
     status: MessageStatus
     source: Source
-    sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
+    sender: FromAddress
     to: Annotated[list[str], described("The first three recipients, including `cc` and `bcc`.")]
-    recipient_count: Annotated[int, described("The number of all recipients.")]
+    recipient_count: RecipientCount
     subject: str | None = Field(default=None, description="Absent if the message was sent with `content`: `forget`.")
     tags: list[str]
-    template: Annotated[str | None, described("The alias of its template.")]
+    template: TemplateAlias
     credential_id: Annotated[str, described("The SMTP credential that sent it, or the credential of its API key.")]
     billing_status: BillingStatus
     created_at: Timestamp

@@ -4,14 +4,13 @@ import asyncio
 from typing import Annotated, Any, Final
 
 from fastapi import Request
-from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from posthouse.entrypoints.http.operation import Operations, Reader, model_response
 from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.route_context import disconnected, require_declared_parameters
 from posthouse.entrypoints.http.routes.message_detail import MessageContent
-from posthouse.entrypoints.http.shapes import Response, Shown, Timestamp, described, examples, id_text
+from posthouse.entrypoints.http.shapes import FromAddress, Response, Shown, Timestamp, described, examples, id_text
 from posthouse.flows.account.live import NextMessage
 from posthouse.flows.account.message_detail import MessageDetail, RenderedMail, StoredMessage
 from posthouse.flows.shared.principal import Principal
@@ -90,7 +89,7 @@ class AwaitedEnvelope(Shown):
     id: Annotated[MessageId, id_text(ids.MESSAGE)]
     status: MessageStatus
     source: Source
-    sender: Annotated[str, Field(alias="from")]
+    sender: FromAddress
     to: Annotated[list[str], described("All recipients: `to`, `cc` and `bcc`.")]
     created_at: Timestamp
 

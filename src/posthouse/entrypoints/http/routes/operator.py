@@ -14,9 +14,12 @@ from posthouse.clock import Clock
 from posthouse.entrypoints.http.cached_read import CachedReads
 from posthouse.entrypoints.http.operation import Operations, Operator, PageSize
 from posthouse.entrypoints.http.route_context import PAGE_DEFAULT
-from posthouse.entrypoints.http.routes.operator_lanes import OperatorLane, OperatorLimitChange
+from posthouse.entrypoints.http.routes.operator_lanes import LaneText, OperatorLane, OperatorLimitChange
+from posthouse.entrypoints.http.routes.team import DETAIL, Target
 from posthouse.entrypoints.http.shapes import (
     OptionalTimestamp,
+    P95Seconds,
+    P99Seconds,
     Response,
     Shown,
     Timestamp,
@@ -53,9 +56,11 @@ class OperatorDelay(Shown):
     )
 
     provider: str
-    since: Timestamp
-    p95_seconds: Annotated[float, read_from("delay", "p95_seconds")]
-    week_p95_seconds: Annotated[float, read_from("delay", "week_p95_seconds")]
+    since: Annotated[Timestamp, described("When it was noticed. RFC 3339, UTC.")]
+    p95_seconds: Annotated[P95Seconds, read_from("delay", "p95_seconds")]
+    week_p95_seconds: Annotated[
+        float, described("The same in the week before."), read_from("delay", "week_p95_seconds")
+    ]
 
 
 class OperatorLatency(Shown):
@@ -65,9 +70,9 @@ class OperatorLatency(Shown):
 
     provider: str
     delivered: int
-    p50_seconds: Annotated[float, read_from("times", "p50")]
-    p95_seconds: Annotated[float, read_from("times", "p95")]
-    p99_seconds: Annotated[float, read_from("times", "p99")]
+    p50_seconds: Annotated[float, described("The median."), read_from("times", "p50")]
+    p95_seconds: Annotated[P95Seconds, read_from("times", "p95")]
+    p99_seconds: Annotated[P99Seconds, read_from("times", "p99")]
 
 
 class OperatorLogEntry(Shown):
@@ -83,11 +88,13 @@ class OperatorLogEntry(Shown):
     )
 
     at: Annotated[Timestamp, read_from("entry", "at")]
-    actor: Annotated[str, read_from("entry", "actor", "name")]
-    action: Annotated[str, read_from("entry", "action")]
-    target: Annotated[str, read_from("entry", "target")]
-    account: str | None
-    detail: Annotated[dict[str, Any], read_from("entry", "detail")]
+    actor: Annotated[
+        str, described("The operator's address; `operator` for a command."), read_from("entry", "actor", "name")
+    ]
+    action: Annotated[str, described("The action, such as `lane.paused`."), read_from("entry", "action")]
+    target: Annotated[Target, read_from("entry", "target")]
+    account: Annotated[str | None, described("The changed account's name, if one was changed.")]
+    detail: Annotated[dict[str, Any], DETAIL, read_from("entry", "detail")]
 
 
 class OperatorUsage(Shown):
@@ -96,7 +103,7 @@ class OperatorUsage(Shown):
     )
 
     since: Timestamp
-    accepted: Annotated[int, read_from("counts", "accepted")]
+    accepted: Annotated[int, described("Recipients of the mail accepted since then."), read_from("counts", "accepted")]
     delivered: Annotated[int, read_from("counts", "delivered")]
     bounced: Annotated[int, read_from("counts", "bounced")]
     failed: Annotated[int, read_from("counts", "failed")]
@@ -104,12 +111,20 @@ class OperatorUsage(Shown):
 
 class OperatorOverview(Response):
     at: Timestamp
-    due: Annotated[OperatorCount, read_from("backlog", "due")]
-    leased: Annotated[OperatorCount, read_from("backlog", "leased")]
-    claimed: Annotated[OperatorCount, read_from("backlog", "claimed")]
-    later: Annotated[OperatorCount, read_from("backlog", "later")]
-    held: Annotated[OperatorCount, read_from("backlog", "held")]
-    oldest_due_at: Annotated[OptionalTimestamp, read_from("backlog", "oldest_due_at")]
+    due: Annotated[OperatorCount, described("Recipients that should be tried now."), read_from("backlog", "due")]
+    leased: Annotated[
+        OperatorCount, described("On their way to a worker, or due within a minute."), read_from("backlog", "leased")
+    ]
+    claimed: Annotated[OperatorCount, described("Recipients that a worker has."), read_from("backlog", "claimed")]
+    later: Annotated[OperatorCount, described("Due later: deferred or scheduled."), read_from("backlog", "later")]
+    held: Annotated[
+        OperatorCount, described("Held; they are in none of the other counts."), read_from("backlog", "held")
+    ]
+    oldest_due_at: Annotated[
+        OptionalTimestamp,
+        described("Since when the oldest `due` recipient waits; null if there is none."),
+        read_from("backlog", "oldest_due_at"),
+    ]
     workers: Annotated[int, read_from("totals", "workers"), described("Delivery workers that are running.")]
     delivered_total: Annotated[
         int, read_from("totals", "delivered"), described("Recipients, since these workers started.")
@@ -133,8 +148,8 @@ class OperatorOverview(Response):
 class OperatorWarmUp(Shown):
     model_config = examples({"lane": "google", "day": 3, "quota": 200, "accepted": 120, "accepted_before": [50, 100]})
 
-    lane: Annotated[str, read_from("warm_up", "lane")]
-    day: Annotated[int, read_from("warm_up", "day")]
+    lane: Annotated[LaneText, read_from("warm_up", "lane")]
+    day: Annotated[int, described("The day of the warm-up, from 1."), read_from("warm_up", "day")]
     quota: Annotated[int, read_from("warm_up", "quota"), described("Emails that may leave today.")]
     accepted: Annotated[int, described("Emails that the provider accepted today.")]
     accepted_before: Annotated[
@@ -144,13 +159,15 @@ class OperatorWarmUp(Shown):
 
 class OperatorAddress(Shown):
     ip: Annotated[str, BeforeValidator(str), Field(examples=["192.0.2.10"])]
-    hostname: Annotated[str, Field(examples=["mta1.example.com"])]
+    hostname: Annotated[
+        str, Field(description="The name with which mail from it greets other servers.", examples=["mta1.example.com"])
+    ]
     pool: Annotated[str, Field(examples=["default"])]
-    state: Annotated[str, Field(examples=["active"])]
-    listed_by: list[str]
-    findings: list[str]
+    state: Annotated[str, Field(description="`active`, `resting` or `retired`.", examples=["active"])]
+    listed_by: Annotated[list[str], described("DNS block lists that contain it.")]
+    findings: Annotated[list[str], described("What the last check found wrong, for people.")]
     checked_at: OptionalTimestamp
-    warms_up_since: OptionalTimestamp
+    warms_up_since: Annotated[OptionalTimestamp, described("Null if providers knew it when it was added.")]
     warm_ups: Annotated[list[OperatorWarmUp], described("The 5 largest quotas of lanes that are still warming up.")]
 
 
@@ -171,12 +188,12 @@ class OperatorCheck(Shown):
         }
     )
 
-    check: Annotated[str, read_from("name")]
-    is_well: bool
+    check: Annotated[str, described("What is checked."), read_from("name")]
+    is_well: Annotated[bool, described("Whether the check passed.")]
     severity: Severity
-    found: str
-    why: str
-    advice: str
+    found: Annotated[str, described("What was found.")]
+    why: Annotated[str, described("Why it matters; empty if the check passed.")]
+    advice: Annotated[str, described("What to do; empty if the check passed.")]
     runbook: Annotated[
         str | None, described("The name of its page below `/dashboard/runbooks/`; null if the check passed.")
     ]

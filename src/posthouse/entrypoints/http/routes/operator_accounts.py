@@ -14,14 +14,19 @@ from posthouse.clock import Clock
 from posthouse.entrypoints.http.cached_read import CachedReads
 from posthouse.entrypoints.http.operation import Converted, IdempotencyKey, Operations, Operator, PageSize
 from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor
+from posthouse.entrypoints.http.routes.account import WarmUpDay
 from posthouse.entrypoints.http.routes.message_changes import Resend, ResendId, ResendRequest, ResendResponse
 from posthouse.entrypoints.http.shapes import (
+    AvailableCredits,
+    HasSecondFactor,
     NextCursor,
     OptionalTimestamp,
     RequestModel,
     Response,
     Shown,
+    SuspendedReason,
     Timestamp,
+    VerifiedAt,
     described,
     examples,
     id_text,
@@ -102,9 +107,9 @@ class OperatorAccount(Shown):
     id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
     name: str
     state: Annotated[str, described("`active`, `suspended` or `closed`.")]
-    available: int
+    available: AvailableCredits
     suspended_at: OptionalTimestamp
-    suspended_reason: str | None
+    suspended_reason: SuspendedReason
     created_at: Timestamp
     warned_at: Annotated[
         OptionalTimestamp, read_from("figures", "warned_at"), described("When it had too many bounces or complaints.")
@@ -152,7 +157,7 @@ class OperatorLimits(Shown):
         float, read_from("rate", "per_second"), described("The effective limit of requests per second.")
     ]
     rate_burst: Annotated[int, read_from("rate", "burst"), described("The effective limit of requests in a burst.")]
-    warmup_day: Annotated[int, read_from("warmup", "day")]
+    warmup_day: Annotated[WarmUpDay, read_from("warmup", "day")]
     warmup_limit: Annotated[
         int | None, read_from("warmup", "limit"), described("Today's limit of recipients; null without one.")
     ]
@@ -171,7 +176,7 @@ class OperatorLimits(Shown):
 
 class OperatorDomain(Shown):
     name: Annotated[str, Field(examples=["example.com"])]
-    verified_at: OptionalTimestamp
+    verified_at: VerifiedAt
 
 
 class OperatorMember(Shown):
@@ -380,7 +385,7 @@ class OperatorUser(Shown):
     email: Annotated[str, _EMAIL, read_from("user", "email")]
     created_at: Annotated[Timestamp, read_from("user", "created_at")]
     operator_since: Annotated[OptionalTimestamp, described("Null: not an operator.")]
-    has_second_factor: bool
+    has_second_factor: HasSecondFactor
     accounts: Annotated[list[OperatorUserAccount], described("At most 100.")]
     sessions: Annotated[list[OperatorUserSession], described("Sessions that have not ended, newest first.")]
 

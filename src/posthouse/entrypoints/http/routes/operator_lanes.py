@@ -44,6 +44,11 @@ OLDER_THAN_SECONDS_MAX: Final = 366 * 24 * 3600
 
 LaneName = Annotated[str, Path(description="A provider's name, such as google, or a domain.")]
 _LANE: Final = Field(examples=["google"])
+LaneText = Annotated[str, described("A provider, such as `google`, or a domain.")]
+LaneStateText = Annotated[str, described("`open`, `resting`, `blocked` or `paused`.")]
+AddressText = Annotated[
+    str, described("Our address (empty if single) or From's `@domain`; after `>`, a destination and account.")
+]
 LanePart = Annotated[str, Query(description="Only lanes whose names contain this text.", examples=["example"])]
 
 
@@ -84,20 +89,20 @@ class OperatorLane(Shown):
         }
     )
 
-    lane: str
-    state: Annotated[str, described("`open`, `resting`, `blocked` or `paused`.")]
-    waiting: int
-    in_flight: int
-    connections: int
+    lane: LaneText
+    state: LaneStateText
+    waiting: Annotated[int, described("Recipients that wait for their turn at a worker.")]
+    in_flight: Annotated[int, described("Recipients that are being sent now.")]
+    connections: Annotated[int, described("Open connections to its servers.")]
     delivered_total: Annotated[int, described("Since the workers started.")]
     deferred_total: Annotated[int, described("Since the workers started.")]
     per_second: Annotated[float | None, described("The strictest rate that it has learned; null if none.")]
     ceiling: Annotated[float | None, described("The rate above which the destination refused mail; null if none.")]
     rests_until: Annotated[OptionalTimestamp, described("The end of its pause or block.")]
-    pinned: bool
-    since: OptionalTimestamp
-    reason: str | None
-    last_reply: str | None
+    pinned: Annotated[bool, described("Whether an operator set its rate, so that it learns none.")]
+    since: Annotated[OptionalTimestamp, described("When an operator paused it; null if none did.")]
+    reason: Annotated[str | None, described("Why the operator paused it.")]
+    last_reply: Annotated[str | None, described("The last reply of one of its servers.")]
 
 
 class OperatorLimitChange(Shown):
@@ -109,7 +114,7 @@ class OperatorLimitChange(Shown):
             "address": "192.0.2.10",
             "kind": "grew",
             "what": "14 messages a second instead of 12.5: it had more mail, and nothing was refused",
-            "reply": None,
+            "reply": "",
             "message": None,
             "until": None,
             "per_second": 14.0,
@@ -117,19 +122,25 @@ class OperatorLimitChange(Shown):
         }
     )
 
-    id: int
+    id: Annotated[int, described("Its number, with which it can be undone.")]
     at: Annotated[Timestamp, read_from("change", "at")]
-    lane: Annotated[str, read_from("change", "scope", "lane")]
-    address: Annotated[str, read_from("change", "scope", "ip")]
-    kind: Annotated[str, read_from("change", "kind")]
+    lane: Annotated[LaneText, read_from("change", "scope", "lane")]
+    address: Annotated[AddressText, read_from("change", "scope", "ip")]
+    kind: Annotated[str, described("Such as `slow`, `grew`, `block` or `pinned`."), read_from("change", "kind")]
     what: Annotated[
         str, BeforeValidator(learned_limits.change_text), read_from("change"), described("A description of the change.")
     ]
-    reply: Annotated[str | None, read_from("change", "refused", "reply")]
-    message: Annotated[
-        Annotated[ids.MessageId, id_text(ids.MESSAGE)] | None, read_from("change", "refused", "message_id")
+    reply: Annotated[
+        str | None, described("The reply that caused it; empty if none did."), read_from("change", "refused", "reply")
     ]
-    until: Annotated[OptionalTimestamp, read_from("change", "until")]
+    message: Annotated[
+        Annotated[ids.MessageId, id_text(ids.MESSAGE)] | None,
+        described("The message that got this reply."),
+        read_from("change", "refused", "message_id"),
+    ]
+    until: Annotated[
+        OptionalTimestamp, described("Until when it stops the lane; null if it doesn't."), read_from("change", "until")
+    ]
     per_second: Annotated[float, read_from("change", "after", "per_second"), described("The rate after the change.")]
     was_per_second: Annotated[
         float, read_from("change", "before", "per_second"), described("The rate before the change.")
@@ -137,8 +148,10 @@ class OperatorLimitChange(Shown):
 
 
 class OperatorLearnedLimits(Shown):
-    address: Annotated[str, Field(examples=["192.0.2.10"]), read_from("scope", "ip")]
-    domain: Annotated[str | None, read_from("scope", "domain")]
+    address: Annotated[AddressText, Field(examples=["192.0.2.10"]), read_from("scope", "ip")]
+    domain: Annotated[
+        str | None, described("The From domain to which they apply; null: any."), read_from("scope", "domain")
+    ]
     lines: Annotated[list[str], described("A description of the learned limits.")]
 
 
@@ -172,7 +185,7 @@ class PinRequest(RequestModel):
 
 class LaneChanged(Response):
     lane: Annotated[str, _LANE, read_from("scope", "lane")]
-    state: Annotated[str, Field(examples=["paused"]), read_from("after", "state")]
+    state: Annotated[LaneStateText, Field(examples=["paused"]), read_from("after", "state")]
 
 
 @router.get("/v1/operator/lanes")
@@ -239,7 +252,7 @@ class OperatorShare(Shown):
         described("The account's id; null for a destination."),
     ]
     waiting: Annotated[int, described("Recipients that are not final, including held ones.")]
-    held: int
+    held: Annotated[int, described("How many of these are held.")]
 
 
 class OperatorQueue(Response):
@@ -251,11 +264,15 @@ class OperatorQueue(Response):
 class QueueChangeRequest(RequestModel):
     model_config = examples({"change": "hold", "account": "acme", "dry_run": True})
 
-    change: Annotated[QueueChange, described("What to do with the mail."), Field(strict=False)]
-    message: str | None = None
+    change: Annotated[
+        QueueChange,
+        described("`cancel` ends mail as failed; `release_restored` sends what a restore held."),
+        Field(strict=False),
+    ]
+    message: Annotated[str | None, described("The id of a message.")] = None
     account: Annotated[str | None, described("The account's name or id.")] = None
-    destination: str | None = None
-    lane: str | None = None
+    destination: Annotated[str | None, described("The recipients' domain.")] = None
+    lane: Annotated[str | None, described("A provider, such as `google`, or a domain.")] = None
     older_than_seconds: Annotated[int | None, described("Only mail accepted longer ago than this.", minimum=1)] = None
     dry_run: Annotated[bool, described("Only count.")] = True
 
@@ -265,7 +282,7 @@ class QueueChanged(Response):
 
     recipients: Annotated[int, described("How many were changed, or would be.")]
     being_tried: Annotated[int, described("How many are being tried at this moment, and so are left out.")]
-    is_done: bool
+    is_done: Annotated[bool, described("False if they were only counted.")]
 
 
 @router.get("/v1/operator/queue")

@@ -5,7 +5,6 @@ from typing import Annotated, Any, Final
 from uuid import UUID
 
 from fastapi import Path, Query, Request
-from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from posthouse.entrypoints.http.operation import Operations, Operator, model_response
@@ -18,9 +17,12 @@ from posthouse.entrypoints.http.routes.message_detail import (
 )
 from posthouse.entrypoints.http.shapes import (
     DeletedResponse,
+    FromAddress,
     OptionalTimestamp,
+    RecipientCount,
     Response,
     Shown,
+    SuspendedReason,
     Timestamp,
     described,
     examples,
@@ -86,11 +88,11 @@ class FoundMessage(Shown):
     account: Annotated[str, described("The account's name.")]
     status: MessageStatus
     source: Source
-    sender: Annotated[str, Field(alias="from", description="As given, with its display name if any.")]
+    sender: FromAddress
     to: Annotated[
         list[str], read_from("recipients"), described("The first three recipients, including `cc` and `bcc`.")
     ]
-    recipient_count: Annotated[int, described("The number of all recipients.")]
+    recipient_count: RecipientCount
     created_at: Timestamp
 
 
@@ -130,10 +132,10 @@ class ExplainedMessage(Response):
     id: Annotated[ids.MessageId, id_text(ids.MESSAGE)]
     account_id: Annotated[ids.AccountId, id_text(ids.ACCOUNT)]
     account: Annotated[str, read_from("account_name"), described("The account's name.")]
-    suspended_reason: Annotated[str | None, described("Null unless the account is suspended.")]
+    suspended_reason: SuspendedReason
     status: MessageStatus
     source: Source
-    sender: Annotated[str, Field(alias="from")]
+    sender: FromAddress
     created_at: Timestamp
     accepted_request_id: Annotated[
         ids.RequestId,
@@ -213,7 +215,7 @@ class OperatorPostmasterMessage(Response):
     source: Annotated[
         str, described("Its first 256 KiB, as received.", examples=["Subject: Unwanted mail\r\n\r\nStop."])
     ]
-    is_shortened: bool
+    is_shortened: Annotated[bool, described("Whether it is longer than `source`.")]
 
 
 @router.get("/v1/operator/postmaster-mail")

@@ -3,6 +3,7 @@
 from typing import Annotated
 
 from fastapi import Request
+from pydantic import Field
 
 from posthouse.entrypoints.http.operation import Operations
 from posthouse.entrypoints.http.shapes import Response, Shown, described, examples
@@ -13,7 +14,7 @@ router = Operations("Operation")
 class HealthResponse(Response):
     model_config = examples({"status": "ok"})
 
-    status: str
+    status: Annotated[str, Field(json_schema_extra={"const": "ok"})]
 
 
 class SmtpSubmission(Shown):

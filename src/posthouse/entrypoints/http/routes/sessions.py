@@ -5,12 +5,13 @@ from typing import Annotated, Any, Final
 from urllib.parse import urlsplit
 
 from fastapi import Path, Request
-from pydantic import Field
 from starlette.responses import Response as HttpResponse
 
 from posthouse.entrypoints.http.operation import Operations, Peer, model_response
 from posthouse.entrypoints.http.shapes import (
+    AlwaysTrue,
     DeletedResponse,
+    HasSecondFactor,
     RequestModel,
     Response,
     Shown,
@@ -182,7 +183,7 @@ class ForgotPasswordResponse(Response):
 class ResetPasswordResponse(Response):
     model_config = examples({"reset": True})
 
-    reset: bool
+    reset: AlwaysTrue
 
 
 class SessionEntry(Shown):
@@ -201,13 +202,13 @@ class SessionListResponse(Response):
 class LogoutResponse(Response):
     model_config = examples({"logged_out": True})
 
-    logged_out: Annotated[bool, Field(json_schema_extra={"const": True})]
+    logged_out: AlwaysTrue
 
 
 class Person(Shown):
     id: Annotated[ids.UserId, id_text(ids.USER), read_from("member", "user_id")]
     email: Annotated[str, read_from("member", "email")]
-    totp_enabled: Annotated[bool, read_from("has_second_factor")]
+    totp_enabled: Annotated[HasSecondFactor, read_from("has_second_factor")]
     recovery_codes_left: Annotated[int, described("0 without a second factor.")]
 
 
@@ -264,7 +265,7 @@ class MeResponse(Response):
 class ChangePasswordResponse(Response):
     model_config = examples({"changed": True})
 
-    changed: Annotated[bool, Field(json_schema_extra={"const": True})]
+    changed: AlwaysTrue
 
 
 class BeginTotpResponse(Response):
@@ -296,7 +297,7 @@ class RenewRecoveryCodesResponse(Response):
 class DisableTotpResponse(Response):
     model_config = examples({"disabled": True})
 
-    disabled: Annotated[bool, Field(json_schema_extra={"const": True})]
+    disabled: AlwaysTrue
 
 
 @router.post("/v1/auth/login", errors=(401, 429), content=LoginResponse, extra=_LOGIN)

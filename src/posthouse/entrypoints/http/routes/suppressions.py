@@ -20,8 +20,10 @@ from posthouse.entrypoints.http.request_body import Disconnected
 from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor
 from posthouse.entrypoints.http.shapes import (
     DeletedResponse,
+    FinishedAt,
     NextCursor,
-    OptionalTimestamp,
+    ReplyCode,
+    ReplyText,
     RequestModel,
     Response,
     Shown,
@@ -116,13 +118,11 @@ class Suppression(Shown):
     model_config = examples(_EXAMPLE)
 
     email: Annotated[str, described("In lower case, its domain in A-labels.")]
-    reason: Annotated[
-        SuppressionReason, described("`bounce` and `complaint` result from sent mail, `manual` was added by a member.")
-    ]
+    reason: SuppressionReason
     note: Annotated[str | None, described("The note given when it was added.")]
     added_by: Annotated[str | None, described("The member who added it; null for bounces and complaints.")]
-    smtp_code: Annotated[int | None, read_from("code"), described("From the destination's server, if it replied.")]
-    smtp_response: Annotated[str | None, read_from("response")]
+    smtp_code: Annotated[ReplyCode, read_from("code")]
+    smtp_response: Annotated[ReplyText, read_from("response")]
     at: Timestamp
 
 
@@ -317,7 +317,7 @@ class Erasure(Shown):
     cancelled: Annotated[int, described("Waiting recipients that were cancelled.")]
     messages: Annotated[int, described("Messages from which the address has been erased so far."), read_from("erased")]
     created_at: Timestamp
-    finished_at: OptionalTimestamp
+    finished_at: FinishedAt
 
 
 class ErasureResponse(Response):

@@ -13,6 +13,7 @@ from posthouse.entrypoints.http.operation import Operations, PageSize, Peer
 from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor
 from posthouse.entrypoints.http.shapes import (
     DeletedResponse,
+    HasSecondFactor,
     NextCursor,
     OptionalTimestamp,
     RequestModel,
@@ -46,9 +47,11 @@ _Actor = Annotated[
 _Since = Annotated[str | None, Query(description="Only at this time or later, RFC 3339.")]
 _Until = Annotated[str | None, Query(description="Only before this time, RFC 3339.")]
 
-_ROLES: Final = "Viewers read, members send, admins manage keys and domains, owners manage the team."
-
-GivenRole = Annotated[str, described(_ROLES, enum=[role.value for role in Role])]
+IsRequired = Annotated[bool, described("Whether members need a second factor.")]
+# Of an entry in a log.
+Target = Annotated[str, described("The name, address or id of the changed object.")]
+DETAIL: Final = described("Further details, depending on the action.")
+GivenRole = Annotated[str, described(Role.__doc__ or "", enum=[role.value for role in Role])]
 
 _MEMBER: Final[dict[str, Any]] = {
     "id": "us_01kmx2v3q8f7t9n5r6w4y0zabc",
@@ -85,11 +88,11 @@ class MemberRoleRequest(RequestModel):
 class RequireSecondFactorRequest(RequestModel):
     model_config = examples({"required": True})
 
-    required: Annotated[bool, described("Whether members need a second factor.")]
+    required: IsRequired
 
 
 class RequireSecondFactorResponse(Response):
-    required: bool
+    required: IsRequired
 
 
 class InvitationRequest(RequestModel):
@@ -124,7 +127,7 @@ class Member(Shown):
     email: str
     role: Role
     created_at: Annotated[Timestamp, described("When the user joined the account. RFC 3339, UTC.")]
-    second_factor: Annotated[bool, described("Whether the user has a second factor."), read_from("has_second_factor")]
+    second_factor: Annotated[HasSecondFactor, read_from("has_second_factor")]
     last_seen_at: Annotated[
         OptionalTimestamp,
         described("The last request to this account, accurate to about a minute; null before the first."),
@@ -193,11 +196,8 @@ class AuditEntry(Shown):
     at: Timestamp
     actor: Actor
     action: Annotated[str, described("The action, such as `member.role_changed`.")]
-    target: Annotated[str, described("The name, address or id of the changed object.")]
-    detail: Annotated[
-        dict[str, str | int | bool | None],
-        Field(description="Further details, depending on the action."),
-    ]
+    target: Target
+    detail: Annotated[dict[str, str | int | bool | None], DETAIL]
 
 
 class AuditLogResponse(Response):

@@ -131,16 +131,19 @@ _VERSION: Final[dict[str, Any]] = {
 }
 
 
+Part = Annotated[str | None, described("Null if there is none.")]
+
+
 class TemplateVariable(Shown):
     name: str
     parts: Annotated[list[str], described("Where it is used: `subject`, `text`, `html`.")]
 
 
 class TemplateVersion(Shown):
-    version: int
-    subject: str | None
-    text: str | None
-    html: str | None
+    version: Annotated[int, described("Its number, from 1.")]
+    subject: Part
+    text: Part
+    html: Part
     engine: Engine | None = absent("Absent if it is `plain`.")
     variables: Annotated[list[TemplateVariable], described("In order of first use.")]
     author: Annotated[str, described("The address of the member who added it, or `operator`.")]
@@ -151,9 +154,9 @@ class Template(Shown):
     model_config = examples(_TEMPLATE)
 
     alias: str
-    name: str
-    published_version: int | None
-    latest_version: int
+    name: Annotated[str, described("The name for people.")]
+    published_version: Annotated[int | None, described("The version that is sent; null if none is published.")]
+    latest_version: Annotated[int, described("The number of the newest version.")]
     created_at: Timestamp
     updated_at: Timestamp
 
@@ -170,7 +173,7 @@ class TemplateResponse(Response):
 
 class TemplateVersionResponse(Response):
     template: Template
-    version: int
+    version: Annotated[int, described("The number of the new version.")]
 
 
 class TemplateDetailResponse(Response):
@@ -187,9 +190,9 @@ class PreviewResponse(Response):
         {"subject": "Welcome, Ada", "text": "Good morning.", "html": None, "variables": [_VARIABLE], "missing": []}
     )
 
-    subject: str | None
-    text: str | None
-    html: str | None
+    subject: Part
+    text: Part
+    html: Part
     variables: Annotated[list[TemplateVariable], described("In order of first use.")]
     missing: Annotated[
         list[str],

@@ -14,8 +14,12 @@ from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor, Messa
 from posthouse.entrypoints.http.routes.account import WAITING_EXAMPLE, WaitingMail
 from posthouse.entrypoints.http.routes.message_detail import Explanation
 from posthouse.entrypoints.http.shapes import (
+    LastCode,
+    LastResponse,
     NextCursor,
     OptionalTimestamp,
+    P95Seconds,
+    P99Seconds,
     Response,
     Shown,
     Timestamp,
@@ -87,8 +91,8 @@ _CountedAt = Annotated[
 
 class DeliveryTimes(Shown):
     p50_seconds: Annotated[float, described("From acceptance to delivery, accurate within 25 %."), read_from("p50")]
-    p95_seconds: Annotated[float, read_from("p95")]
-    p99_seconds: Annotated[float, read_from("p99")]
+    p95_seconds: Annotated[P95Seconds, read_from("p95")]
+    p99_seconds: Annotated[P99Seconds, read_from("p99")]
 
 
 class ProviderUsage(Shown):
@@ -104,8 +108,8 @@ class ProviderUsage(Shown):
         described("From acceptance to the final result, accurate within 25 %."),
         read_from("percentiles", "p50"),
     ]
-    p95_seconds: Annotated[float, read_from("percentiles", "p95")]
-    p99_seconds: Annotated[float, read_from("percentiles", "p99")]
+    p95_seconds: Annotated[P95Seconds, read_from("percentiles", "p95")]
+    p99_seconds: Annotated[P99Seconds, read_from("percentiles", "p99")]
     delivered: Annotated[int, described("How many of the results are of each kind.")]
     bounced: int
     failed: int
@@ -203,9 +207,9 @@ class ReasonsResponse(Response):
 
 
 class LedgerDay(_Day):
-    reserved: int
-    settled: int
-    released: int
+    reserved: Annotated[int, described("Credits set aside for mail accepted on this day.")]
+    settled: Annotated[int, described("How many of them were spent.")]
+    released: Annotated[int, described("How many of them were returned.")]
 
 
 class LedgerEntry(Shown):
@@ -228,8 +232,8 @@ class LedgerEntry(Shown):
     ]
     email: Annotated[str | None, described("The recipient's address.")]
     status: Annotated[RecipientStatus | None, described("The recipient's final status.")]
-    smtp_code: int | None
-    smtp_response: str | None
+    smtp_code: LastCode
+    smtp_response: LastResponse
     day: Annotated[LedgerDay | None, described("Only for `day`.")]
 
 
