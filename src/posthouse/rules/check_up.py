@@ -89,6 +89,12 @@ CHECKS: Final[Mapping[str, Check]] = {
     "domains": Check(
         "domains' records", _W, "After 7 days without them a domain may no longer send.", "domain-records"
     ),
+    "sender_members": Check(
+        "only operators read the service's mail",
+        _W,
+        "Its members can open other users' links to new passwords.",
+        "sender-members",
+    ),
     "storage": Check("space in storage", _C, "Mail is refused when it is full.", "storage-low"),
     # Waiting work.
     "workers": Check("workers run", _C, "Mail is accepted and waits.", "no-workers"),
