@@ -30,8 +30,8 @@ MEMBERS_NAMED_MAX: Final = 3
 class DoctorSettings:
     """`dashboard_lack` says why the dashboard can't be served, and what to do.
 
-    `sender_account` is the name or id of the account that sends the service's own mail, if it sends any. `backup_max` is
-    how old the last backup may be, None if that is not checked.
+    `sender_account` is the name or id of the account that sends the service's own mail, if it sends any. `backup_max`
+    is how old the last backup may be, None if that is not checked.
     """
 
     public_url: str = ""

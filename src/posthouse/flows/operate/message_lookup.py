@@ -73,6 +73,15 @@ class MessageLookup(Flow):
             return FoundMessages([], is_more=False)
         raise invalid("`q` is a message's id, a text that contains one, or a whole address, such as ada@example.com.")
 
+    async def newest(self, account_id: AccountId, count: int) -> list[FoundMessage]:
+        """The account's newest messages of the last 7 days."""
+        now = self._clock.now()
+        span = IdRange(ids.lowest_id(now - SEARCHED), ids.lowest_id(now + CLOCKS_DIFFER))
+        async with self._database.connection() as connection:
+            found = await message_search.newest(connection, account_id, span, count)
+            places = [MessageKey(account_id, message_id) for message_id in found]
+            return await message_search.shown_to_operators(connection, places)
+
     async def account_of(self, given_id: str) -> AccountId:
         """The account whose message it is."""
         message_id = ids.parse(ids.MESSAGE, given_id)
