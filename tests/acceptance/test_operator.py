@@ -673,14 +673,21 @@ async def test_an_impersonation_reads_what_a_viewer_reads_and_is_seen(service: S
     ) as answer:
         assert CONTENT.encode() in await answer.read()
     assert await actions(tenant) == ["message.content_read", "message.content_read", *before]
+    for name in ("messages", "ledger"):
+        export = service.client.get(f"{service.url}/v1/{name}/export", headers={"Authorization": impersonator})
+        async with export as answer:
+            assert answer.status == 200
+    assert (await actions(tenant))[:2] == ["ledger.exported", "messages.exported"]
 
 
 @pytest.mark.rule("OPR-13")
 async def test_an_impersonation_can_change_nothing(service: Service, tenant: Tenant) -> None:
     _, token = await operator_login(await service.account())
     impersonator = await impersonate(service, tenant, token)
-    answers = {operation: await call(service, method, path, impersonator) for operation, method, path in WRITES}
-    assert {operation for operation, answer in answers.items() if answer.status not in (401, 403)} == set()
+    # The last of them ends it.
+    last = sorted(WRITES, key=lambda write: write[0] == "logout")
+    answers = {operation: await call(service, method, path, impersonator) for operation, method, path in last}
+    assert {operation for operation, answer in answers.items() if answer.status not in (401, 403)} == {"logout"}
     # Those that a viewer may make are refused because an impersonation makes them.
     assert "A read-only impersonation can change nothing" in answers["saveAlerts"].raw.decode()
     assert {"sendEmail", "logout", "changePassword", "operatorSuspendAccount"} <= answers.keys()
@@ -696,6 +703,27 @@ async def test_an_impersonation_opens_no_operators_route_and_no_other_account(se
     sent = await other.accepts(other.mail())
     assert (await call(service, "GET", f"/v1/messages/{sent['id']}", impersonator)).is_refusal(404, "not_found")
     assert (await call(service, "GET", f"/emails/{sent['id']}", impersonator)).status == 401
+
+
+@pytest.mark.rule("OPR-13")
+async def test_an_operator_ends_an_impersonation_and_stays_logged_in(service: Service, tenant: Tenant) -> None:
+    email, token = await operator_login(await service.account())
+    other = await impersonate(service, await service.account(), token)
+    impersonator = await impersonate(service, tenant, token)
+    assert "impersonated_until" in (await tenant.call("GET", "/v1/account")).body["account"]
+    ended = await service.request("POST", "/v1/auth/logout", headers={"Authorization": impersonator})
+    assert ended.status == 200
+    # The cookie in the browser is that of the operator's own login.
+    assert "Set-Cookie" not in ended.headers
+    for method, path in (("GET", "/v1/account"), ("GET", "/v1/live"), ("POST", "/v1/auth/logout")):
+        assert (await service.request(method, path, headers={"Authorization": impersonator})).status == 401, path
+    assert "impersonated_until" not in (await tenant.call("GET", "/v1/account")).body["account"]
+    assert (await actions(tenant))[:2] == ["account.impersonation_ended", "account.impersonated"]
+    log = (await call(service, "GET", "/v1/operator/log", token)).body["entries"]
+    assert (log[0]["actor"], log[0]["action"]) == (email, "account.impersonation_ended")
+    # Impersonations of other accounts, and the login, are not concerned.
+    assert (await call(service, "GET", "/v1/account", other)).status == 200
+    assert (await call(service, "GET", "/v1/operator/overview", token)).status == 200
 
 
 @pytest.mark.rule("OPR-13")

@@ -150,8 +150,9 @@ async def test_another_users_account_is_unknown_like_a_missing_account(tenant: T
 
 
 @pytest.mark.rule("SES-09")
-async def test_responses_under_v1_are_not_cached(service: Service, tenant: Tenant) -> None:
+async def test_responses_with_private_data_are_not_cached(service: Service, tenant: Tenant) -> None:
     ada = await person(tenant)
+    sent = await tenant.accepts(tenant.mail())
     answers = [
         await ada.call("GET", "me"),
         await ada.login("a wrong password"),
@@ -160,10 +161,26 @@ async def test_responses_under_v1_are_not_cached(service: Service, tenant: Tenan
         await service.request("GET", "/v1/templates"),
         await service.request("GET", "/v1/nothing"),
         await service.request("DELETE", "/v1/auth/login"),
+        await tenant.get(sent["id"]),
+        await tenant.get("unknown"),
     ]
-    assert [answer.status for answer in answers] == [200, 401, 400, 200, 401, 404, 405]
-    for name, value in {"Cache-Control": "no-store", "X-Content-Type-Options": "nosniff"}.items():
-        assert [answer.headers.getall(name) for answer in answers] == [[value]] * len(answers)  # type: ignore[attr-defined]
+    assert [answer.status for answer in answers] == [200, 401, 400, 200, 401, 404, 405, 200, 404]
+    assert [answer.headers.getall("Cache-Control") for answer in answers] == [["no-store"]] * len(answers)  # type: ignore[attr-defined]
+
+
+@pytest.mark.rule("SES-09")
+async def test_no_response_is_taken_for_another_type(service: Service, tenant: Tenant) -> None:
+    answers = [
+        await tenant.send(),
+        await tenant.send({}),
+        await tenant.send(authorization="Bearer nothing"),
+        await service.request("GET", "/healthz"),
+        await service.request("GET", "/v1/templates"),
+        await service.request("GET", "/nothing"),
+        await service.request("GET", "/docs/nothing"),
+    ]
+    assert [answer.status for answer in answers] == [202, 400, 401, 200, 401, 404, 404]
+    assert [answer.headers.getall("X-Content-Type-Options") for answer in answers] == [["nosniff"]] * len(answers)  # type: ignore[attr-defined]
 
 
 @pytest.mark.rule("PASS-02")

@@ -35,7 +35,7 @@ SIGN_IN: Final = ("login", "forgotten", "invitation", "invitation#token", "reset
 FURTHER: Final = {
     "keys, SMTP": "keys?tab=smtp",
     "messages, nothing found": "messages?tag=none",
-    "webhooks, nothing found": "webhooks?status=failed",
+    "webhooks, the classic one": "webhooks/account?status=failed",
 }
 # What a page needs before it can show that it failed.
 _FRAME_OF_PAGES: Final = ("/v1/auth/", "/v1/account", "/v1/service", "/v1/live", "/v1/progress")

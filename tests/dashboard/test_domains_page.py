@@ -37,7 +37,7 @@ async def test_a_domain_is_verified_while_the_page_is_open(
 
     dashboard.publish(records)
     # The page checks automatically: no button is pressed.
-    await expect(page.get_by_text(f"{name} is verified: mail may be sent from it.")).to_be_visible()
+    await expect(page.get_by_text(f"{name} is verified. You can send from it.")).to_be_visible()
     await expect(page.locator("[data-record=dkim_rsa]")).to_have_attribute("data-result", "found")
     assert await axe_faults(page) == []
     await shot(page, "domain-verified")

@@ -57,7 +57,7 @@ async def test_mail_for_later_and_cancelled_mail_are_named_so(pages: Pages, tena
 async def test_addresses_are_added_found_removed_and_imported(pages: Pages, tenant: Tenant) -> None:
     page = await pages.of(tenant, "suppressions")
     await settled(page)
-    await expect(page.get_by_text("No address is suppressed")).to_be_visible()
+    await expect(page.get_by_text("No suppressed addresses")).to_be_visible()
     await page.get_by_role("button", name="Add").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Address").fill("left@example.org")
@@ -70,7 +70,7 @@ async def test_addresses_are_added_found_removed_and_imported(pages: Pages, tena
     )
     await dialog.get_by_role("button", name="Import").click()
     await expect(dialog.get_by_text("The import is complete.")).to_be_visible()
-    await expect(dialog.get_by_text(re.compile("1 added, 0 known already, 1 invalid"))).to_be_visible()
+    await expect(dialog.get_by_text(re.compile("1 added, 0 already listed, 1 invalid"))).to_be_visible()
     await dialog.get_by_role("button", name="Close").click()
     await page.get_by_label("Search addresses").fill("left")
     await page.get_by_role("button", name="Search", exact=True).click()
@@ -79,4 +79,4 @@ async def test_addresses_are_added_found_removed_and_imported(pages: Pages, tena
     await page.get_by_role("button", name="Remove left@example.org").click()
     await dialog.get_by_label("Why it may get mail again").fill("asked for mail")
     await dialog.get_by_role("button", name="Remove").click()
-    await expect(page.get_by_text("No address matches")).to_be_visible()
+    await expect(page.get_by_text("No addresses match")).to_be_visible()

@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import Locator, Page, expect
 
 from tests.support.dashboard_browser import Pages
-from tests.support.dashboard_pages import axe_faults, settled, shot
+from tests.support.dashboard_pages import axe_faults, opened, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.eventually import eventually
 from tests.support.service import Tenant
@@ -69,7 +69,7 @@ async def key_is_made_used_rotated_and_revoked(page: Page, tenant: Tenant) -> st
 async def webhook_is_pinged_fails_and_is_replayed(
     page: Page, dashboard: DashboardService, tenant: Tenant, secret: str
 ) -> None:
-    await to_page(page, "Webhook")
+    await opened(page, tenant, "webhooks/account")
     await page.get_by_label("URL").fill(dashboard.webhook_url(HOOK))
     await page.get_by_role("button", name="Save").click()
     await shown_secret(page)
@@ -79,7 +79,7 @@ async def webhook_is_pinged_fails_and_is_replayed(
     await page.get_by_role("button", name="Send a test").click()
     ping = page.locator("[data-ping=succeeded]")
     await expect(ping).to_contain_text("HTTP 200")
-    await expect(ping.get_by_role("region", name="Answer")).to_have_text("ok")
+    await expect(ping.get_by_role("region", name="Response")).to_have_text("ok")
 
     dashboard.webhook_receiver.say(HOOK, BROKEN)
     await sends(tenant, secret, to=DELIVERED, subject="While the webhook is broken")
@@ -92,14 +92,14 @@ async def webhook_is_pinged_fails_and_is_replayed(
     await lost.get_by_role("link").click()
     attempts = page.get_by_role("region", name="Attempts", exact=True)
     await expect(attempts.get_by_text(re.compile(r"^Attempt \d$"))).to_have_count(7)
-    await expect(attempts.get_by_role("region", name="Answer to attempt 7")).to_have_text("the database is away")
+    await expect(attempts.get_by_role("region", name="Response to attempt 7")).to_have_text("the database is away")
     await shot(page, "journey-webhook-failed")
 
     dashboard.webhook_receiver.say(HOOK, None)
-    await page.get_by_role("link", name="All webhooks").click()
+    await page.get_by_role("link", name="Settings and log").click()
     await page.get_by_role("button", name="Replay failed events").click()
     await page.get_by_role("dialog").get_by_role("button", name="Replay").click()
-    await expect(page.get_by_text("1 event is sent again.").last).to_be_visible()
+    await expect(page.get_by_text("1 event is being sent again.").last).to_be_visible()
     await expect(lost.filter(has_text="succeeded")).to_have_count(1)
     await shot(page, "journey-webhook-replayed")
 
@@ -143,7 +143,7 @@ async def bounce_suppresses_until_it_is_removed(
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Why it may get mail again").fill("its owner has a mailbox again")
     await dialog.get_by_role("button", name="Remove").click()
-    await expect(page.get_by_text("No address matches")).to_be_visible()
+    await expect(page.get_by_text("No addresses match")).to_be_visible()
     await to_page(page, "Log")
     await expect(page.get_by_text("its owner has a mailbox again").first).to_be_visible()
 

@@ -91,7 +91,7 @@ async def test_where_is_my_mail(pages: Pages, dashboard: DashboardService, tenan
     await page.get_by_role("button", name="Find").click()
     await page.get_by_role("row").filter(has_text=customer.unique).get_by_role("link").click()
     answer = page.get_by_role("region", name=f"450-rcpt+where@{DESTINATION}")
-    await expect(answer).to_contain_text("Why: Given up after repeated tries")
+    await expect(answer).to_contain_text("Why: Gave up after repeated tries")
     await expect(answer).to_contain_text("Try 1: deferred")
     await expect(answer).to_contain_text("450 4.2.1 try again")
     await shot(page, "where-is-my-mail")
@@ -107,13 +107,14 @@ async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, ten
     await tenant.service.sql(counted.format("usage_days", "day"), bad.id, hour.date())
     customer = await pages.of(bad, role="owner")
     page = await operators_page(pages, tenant, "accounts")
-    await page.get_by_text("Least delivered").click()
+    await page.get_by_text("Lowest delivery rate").click()
     row = page.get_by_role("row").filter(has_text=bad.unique)
     await expect(row).to_contain_text("891")
 
-    await row.get_by_role("button", name=f"View as customer: {bad.unique}").click()
+    await row.get_by_role("link", name=bad.unique).click()
+    await page.get_by_role("button", name="View as customer").click()
     banner = page.locator("[data-banner=impersonation]")
-    await expect(banner).to_contain_text("can change nothing")
+    await expect(banner).to_contain_text("can’t change anything")
     await shot(page, "impersonation")
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Messages").click()
     await expect(page.get_by_role("main")).to_contain_text("You have won")
@@ -123,12 +124,17 @@ async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, ten
 
     await banner.get_by_role("button", name="End impersonation").click()
     await expect(banner).to_have_count(0)
-    await page.get_by_text("Least delivered").click()
-    await row.get_by_role("button", name=f"Suspend {bad.unique}").click()
+    # So does that it is over.
+    await opened(customer, bad, "overview")
+    await expect(customer.locator("[data-banner=impersonated]")).to_have_count(0)
+    await page.get_by_text("Lowest delivery rate").click()
+    await row.get_by_role("link", name=bad.unique).click()
+    await page.get_by_role("button", name="More actions").click()
+    await page.get_by_role("menuitem", name="Suspend").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Reason").fill("fraud")
     await dialog.get_by_role("button", name="Suspend").click()
-    await expect(row).to_contain_text("suspended")
+    await expect(page.get_by_role("main")).to_contain_text("Suspended: fraud")
     entries = (await bad.call("GET", "/v1/audit-log")).body["entries"]
     changes = [entry["action"] for entry in entries if entry["action"].startswith("account.")]
-    assert changes[:2] == ["account.suspended", "account.impersonated"]
+    assert changes[:3] == ["account.suspended", "account.impersonation_ended", "account.impersonated"]

@@ -1,5 +1,6 @@
 """The operator's pages: who sees them, and what they show and change."""
 
+import re
 from datetime import UTC, datetime, timedelta
 
 import pytest
@@ -28,7 +29,7 @@ BEFORE, AFTER = '{"per_second": 10}', '{"per_second": 2.5, "ceiling": 5}'
 async def test_no_customer_sees_a_page_of_operators(pages: Pages, tenant: Tenant, role: str) -> None:
     page = await pages.of(tenant, role=role)
     await settled(page)
-    assert await page.get_by_role("group", name="Operate").count() == 0
+    assert await page.get_by_role("link", name="Operate the service").count() == 0
     for path in operator_pages(tenant, UNKNOWN).values():
         # A request to the operator's routes would be refused with 403, which the watch reports.
         await visited(page, tenant, path)
@@ -40,8 +41,28 @@ async def test_an_operator_without_a_second_factor_is_asked_for_one(pages: Pages
     await set_operator(tenant.service, email)
     page = await pages.signed_in(email)
     await settled(page)
-    entries = page.get_by_role("group", name="Operate").locator("[data-reason^='Operators need a second factor']")
-    await expect(entries).to_have_count(sum("$" not in path for path in operator_pages(tenant, UNKNOWN)))
+    lacking = page.get_by_role("navigation").locator("[data-reason^='Operators need a second factor']")
+    await expect(lacking).to_have_text(re.compile("^Operate the service"))
+    await visited(page, tenant, "now")
+    await expect(lacking).to_have_count(sum("$" not in path for path in operator_pages(tenant, UNKNOWN)))
+
+
+async def test_operators_pages_are_apart_from_the_accounts(pages: Pages, tenant: Tenant) -> None:
+    page = await operators_page(pages, tenant, "overview")
+    await page.set_viewport_size({"width": 1280, "height": 500})
+    entries = page.get_by_role("navigation", name="Pages")
+    await expect(entries.get_by_role("link", name="Domains")).to_be_visible()
+    await entries.get_by_role("link", name="Operate the service").click()
+    await expect(entries.get_by_role("link", name="Domains")).to_have_count(0)
+    await expect(page.get_by_role("searchbox", name="Search mail of all accounts")).to_be_visible()
+    for path, name in (("operator-log", "Operators’ log"), ("now", "Now")):
+        await opened(page, tenant, path)
+        active = entries.locator("[aria-current=page]")
+        await expect(active).to_have_text(name)
+        await expect(active).to_be_in_viewport()
+    await page.get_by_role("button", name=re.compile("^Account Operating")).click()
+    await page.get_by_role("menuitem", name=tenant.unique).click()
+    await expect(entries.get_by_role("link", name="Domains")).to_be_visible()
 
 
 async def test_now_counts_waiting_recipients(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
@@ -57,7 +78,7 @@ async def test_now_counts_waiting_recipients(pages: Pages, dashboard: DashboardS
     lane = page.get_by_role("region", name="Lanes").get_by_role("row").filter(has_text=DESTINATION)
     await expect(lane).to_be_visible()
     await expect(page.get_by_role("region", name="Deferred")).not_to_contain_text("0 since the workers started")
-    await expect(page.get_by_role("region", name="With workers")).to_contain_text("1 worker reports")
+    await expect(page.get_by_role("region", name="In progress")).to_contain_text("1 worker is running")
 
 
 async def test_a_lane_is_explained_undone_paused_and_resumed(pages: Pages, tenant: Tenant) -> None:
@@ -118,15 +139,19 @@ async def test_an_account_is_suspended_and_resumed_and_the_log_says_by_whom(
 ) -> None:
     other = await dashboard.account()
     page = await operators_page(pages, tenant, "accounts?by=new")
-    await page.get_by_role("button", name=f"Suspend {other.unique}").click()
+    await page.get_by_role("link", name=other.unique, exact=True).click()
+    await page.get_by_role("button", name="More actions").click()
+    await page.get_by_role("menuitem", name="Suspend").click()
     dialog = page.get_by_role("dialog")
     await dialog.get_by_label("Reason").fill("spam <script>alert(1)</script>")
     await dialog.get_by_role("button", name="Suspend").click()
-    row = page.get_by_role("row").filter(has_text=other.unique)
-    await expect(row).to_contain_text("spam <script>alert(1)</script>")
-    await row.get_by_role("button", name=f"Resume {other.unique}").click()
+    main = page.get_by_role("main")
+    await expect(main).to_contain_text("Suspended: spam <script>alert(1)</script>")
+    await main.get_by_role("button", name="Resume").click()
     await dialog.get_by_role("button", name="Resume").click()
-    await expect(row).to_contain_text("active")
+    await expect(main.locator(".mantine-Text-root").filter(has_text="active").first).to_be_visible()
+    log = page.get_by_role("region", name="Account log")
+    await expect(log).to_contain_text("account.resumed")
     await visited(page, tenant, "operator-log")
     for action in ("account.suspended", "account.resumed"):
         entry = page.get_by_role("row").filter(has_text=action).filter(has_text=f"viewer-1@{tenant.unique}.example.net")
@@ -147,7 +172,7 @@ async def test_an_account_gets_limits_and_credits_and_its_failed_mail_is_counted
     await dialog.get_by_role("button", name="Set limits").click()
     limits = page.get_by_role("region", name="Limits")
     await expect(limits).to_contain_text("7 requests a second")
-    await expect(limits).to_contain_text("Its own warm-up, day by day: 100 and 200")
+    await expect(limits).to_contain_text("Warm-up set for this account, by day: 100 and 200")
 
     available = await other.available()
     await page.get_by_role("button", name="Grant credits").click()
@@ -156,7 +181,8 @@ async def test_an_account_gets_limits_and_credits_and_its_failed_mail_is_counted
     await dialog.get_by_role("button", name="Grant credits").click()
     await expect(page.get_by_role("region", name="Credits")).to_contain_text(f"{available + 250:,}")
 
-    await page.get_by_role("button", name="Send failed messages again").click()
+    await page.get_by_role("button", name="More actions").click()
+    await page.get_by_role("menuitem", name="Send failed messages again").click()
     await dialog.get_by_role("button", name="Count").click()
     await expect(dialog.locator("[data-resend=done]")).to_contain_text("Messages")
     await dialog.get_by_role("button", name="Close").last.click()
@@ -223,7 +249,7 @@ async def test_a_lane_keeps_a_rate_until_it_may_learn_again(pages: Pages, tenant
 
 async def test_health_says_what_is_wrong_and_what_to_do(pages: Pages, tenant: Tenant) -> None:
     page = await operators_page(pages, tenant, "health")
-    wrong = page.get_by_role("region", name="To be fixed").get_by_role("listitem")
+    wrong = page.get_by_role("region", name="Needs attention").get_by_role("listitem")
     # A test's installation lacks some of what a real one has.
     for number in range(await wrong.count()):
         await expect(wrong.nth(number)).to_contain_text("What to do: ")
@@ -247,7 +273,7 @@ async def test_mail_is_found_by_an_address_and_read_and_its_owner_sees_that(
     await settled(page)
     content = page.get_by_role("region", name="Content")
     await expect(content).not_to_contain_text("Hello")
-    await content.get_by_role("button", name="Read the content").click()
+    await content.get_by_role("button", name="Show the content").click()
     await expect(content).to_contain_text("Hello")
     entries = (await other.call("GET", "/v1/audit-log")).body["entries"]
     assert [entry["target"] for entry in entries if entry["action"] == "message.content_read"] == [sent["id"]]

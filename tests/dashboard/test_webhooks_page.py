@@ -29,6 +29,9 @@ async def test_an_endpoint_is_created_pinged_changed_and_deleted(
 
     await page.get_by_role("heading", name="Endpoint", exact=True).wait_for()
     (made,) = (await tenant.call("GET", "/v1/endpoints")).body["endpoints"]
+    await page.get_by_role("link", name="All webhooks").click()
+    await expect(page.get_by_role("listitem")).to_contain_text("tagged orders and two words")
+    await page.get_by_role("listitem").get_by_role("link").click()
     assert (made["tags"], made["header_names"]) == (["orders", "two words"], ["Authorization"])
     assert len(made["types"]) == 12
     await page.get_by_role("button", name="Send a test").click()
@@ -36,7 +39,7 @@ async def test_an_endpoint_is_created_pinged_changed_and_deleted(
     await shot(page, "endpoint-failed")
     await page.locator("[data-ping=failed]").get_by_role("link", name="Delivery").click()
     await expect(page.get_by_role("region", name="Attempts", exact=True)).to_contain_text("HTTP 503")
-    await page.get_by_role("link", name="Endpoint and its log").click()
+    await page.get_by_role("link", name="Settings and log").click()
 
     await page.get_by_role("textbox", name="URL").fill(dashboard.webhook_url("/page"))
     await page.get_by_role("textbox", name="Tags").fill("")
@@ -57,6 +60,9 @@ async def test_an_endpoint_is_created_pinged_changed_and_deleted(
     await expect(page.get_by_text("Calls are also signed with the previous secret")).to_be_visible()
     assert await axe_faults(page) == []
     await shot(page, "endpoint")
+    await page.get_by_role("link", name="All webhooks").click()
+    await expect(page.get_by_role("listitem")).to_contain_text("12 kinds of events")
+    await page.get_by_role("listitem").get_by_role("link").click()
     await page.get_by_role("button", name="Delete").click()
     await dialog.get_by_role("button", name="Delete").click()
-    await expect(page.get_by_text("No endpoint yet")).to_be_visible()
+    await expect(page.get_by_text("No webhooks yet")).to_be_visible()

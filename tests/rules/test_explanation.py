@@ -127,7 +127,7 @@ def test_a_deferral_says_that_it_is_tried_again() -> None:
 
 def test_a_deferral_without_end_says_that_it_was_given_up() -> None:
     headline = explain("failed", 451, "4.7.1 greylisted").headline
-    assert headline.startswith("Given up after repeated tries: the provider asks unknown senders")
+    assert headline.startswith("Gave up after repeated tries: the provider asks unknown senders")
 
 
 @pytest.mark.parametrize("waiting_for", WaitReason)

@@ -26,7 +26,7 @@ NOWHERE = replace(GREYLISTED, mx_host=None, code=None, response="DNS gave no usa
     [
         (None, None, WaitReason.LOST, "Please report this as a fault."),
         (NEW, None, WaitReason.ON_ITS_WAY, f"on its way to a worker; if none takes it, it is due again {AT}"),
-        (replace(NEW, next_at=EARLIER), None, WaitReason.DUE, f"due since {SINCE}; it waits for a free worker"),
+        (replace(NEW, next_at=EARLIER), None, WaitReason.DUE, f"due since {SINCE}; waiting for a free worker"),
         (CLAIMED, None, WaitReason.SENDING, "being sent by a worker"),
         (replace(CLAIMED, is_worker_alive=False), None, WaitReason.WORKER_LOST, "its worker was lost; it is due again"),
         (
@@ -80,9 +80,7 @@ def test_a_recipient_of_a_suspended_account_is_held() -> None:
 def test_a_suppressed_address_is_shown_before_its_next_try() -> None:
     wait = explain(DEFERRED, BUSY, is_suspended=False, suppressed=("complaint", EARLIER), now=NOW)
     assert wait.reason is WaitReason.SUPPRESSED
-    assert wait.text.startswith(
-        f"suppressed: the address gets no mail of this account since {SINCE}, after a complaint;"
-    )
+    assert wait.text.startswith(f"the address has been suppressed since {SINCE}, after a complaint;")
     sent = explain(CLAIMED, BUSY, is_suspended=False, suppressed=("complaint", EARLIER), now=NOW)
     assert sent.reason is WaitReason.SENDING
 

@@ -66,7 +66,15 @@ export async function impersonate(wanted: string): Promise<string> {
 
 /** Returns the account that the operator came from. */
 export async function endImpersonation(): Promise<string> {
-  if (own === null) return ''
+  const from = own?.me.account_id ?? ''
+  // Its token is not valid any longer, and the customer's banner goes.
+  if (own !== null) await answered(api.POST('/v1/auth/logout')).catch(() => undefined)
+  await toOwnSession()
+  return from
+}
+
+async function toOwnSession(): Promise<void> {
+  if (own === null) return
   const { token, me } = own
   own = null
   access.token = token
@@ -74,12 +82,10 @@ export async function endImpersonation(): Promise<string> {
   session.set({ state: 'signed in', me })
   // The token of a remembered session may have ended meanwhile.
   await renewed()
-  return me.account_id
 }
 
 export async function signOut(): Promise<void> {
-  if (own !== null) access.token = own.token
-  access.impersonated = null
+  await endImpersonation()
   await answered(api.POST('/v1/auth/logout')).catch(() => undefined)
   forget()
   broadcast?.postMessage('signed out')
@@ -170,7 +176,7 @@ async function renew(): Promise<boolean> {
 
 access.renew = async () => {
   if (own !== null) {
-    await endImpersonation()
+    await toOwnSession()
     return
   }
   if (await renewed()) return

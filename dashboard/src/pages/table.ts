@@ -4,7 +4,7 @@ import {
   IconStethoscope, IconTemplate, IconUsers, IconWebhook, IconWorld,
 } from '@tabler/icons-react'
 import type { ComponentType, FunctionComponent } from 'react'
-import type { Operation } from '../rules/role'
+import { isForOperators, type Operation } from '../rules/role'
 import { pageNames } from '../words/shell'
 
 export interface PageEntry {
@@ -13,7 +13,7 @@ export interface PageEntry {
   readonly label: string
   readonly icon: ComponentType<{ readonly size?: number | string }>
   /** Pages without a group are not in the navigation. */
-  readonly group?: 'send' | 'setup' | 'manage' | 'operate'
+  readonly group?: 'send' | 'setup' | 'manage' | 'traffic' | 'customers' | 'installation'
   /** The operation without which the page has nothing to show. */
   readonly needs: Operation
   readonly load: () => Promise<{ readonly default: FunctionComponent }>
@@ -37,17 +37,23 @@ export const pages: readonly PageEntry[] = [
   { path: 'team', label: pageNames.team, icon: IconUsers, group: 'manage', needs: 'listMembers', load: () => import('./team') },
   { path: 'log', label: pageNames.log, icon: IconHistory, group: 'manage', needs: 'listAuditLog', load: () => import('./log') },
   { path: 'settings', label: pageNames.settings, icon: IconSettings, group: 'manage', needs: 'getMe', load: () => import('./settings') },
-  { path: 'now', label: pageNames.now, icon: IconActivity, group: 'operate', needs: 'operatorOverview', load: () => import('./operator/Now') },
-  { path: 'lanes', label: pageNames.lanes, icon: IconArrowsSplit, group: 'operate', needs: 'operatorListLanes', load: () => import('./operator/Lanes') },
+  { path: 'now', label: pageNames.now, icon: IconActivity, group: 'traffic', needs: 'operatorOverview', load: () => import('./operator/Now') },
+  { path: 'queue', label: pageNames.queue, icon: IconStack2, group: 'traffic', needs: 'operatorQueue', load: () => import('./operator/Queue') },
+  { path: 'lanes', label: pageNames.lanes, icon: IconArrowsSplit, group: 'traffic', needs: 'operatorListLanes', load: () => import('./operator/Lanes') },
   { path: 'lanes/$lane', label: pageNames.lane, icon: IconArrowsSplit, needs: 'operatorGetLane', load: () => import('./operator/Lane') },
-  { path: 'queue', label: pageNames.queue, icon: IconStack2, group: 'operate', needs: 'operatorQueue', load: () => import('./operator/Queue') },
-  { path: 'accounts', label: pageNames.accounts, icon: IconBuilding, group: 'operate', needs: 'operatorListAccounts', load: () => import('./operator/Accounts') },
-  { path: 'accounts/$id', label: pageNames.accounts, icon: IconBuilding, needs: 'operatorGetAccount', load: () => import('./operator/Account') },
-  { path: 'message-search', label: pageNames.messageSearch, icon: IconMail, group: 'operate', needs: 'operatorFindMessages', load: () => import('./operator/Messages') },
+  { path: 'message-search', label: pageNames.messageSearch, icon: IconMail, group: 'traffic', needs: 'operatorFindMessages', load: () => import('./operator/Messages') },
   { path: 'message-search/$id', label: pageNames.message, icon: IconMail, needs: 'operatorGetMessage', load: () => import('./operator/Message') },
-  { path: 'users', label: pageNames.users, icon: IconUsers, group: 'operate', needs: 'operatorFindUsers', load: () => import('./operator/Users') },
-  { path: 'postmaster-mail', label: pageNames.postmasterMail, icon: IconMail, group: 'operate', needs: 'operatorListPostmasterMail', load: () => import('./operator/PostmasterMail') },
-  { path: 'addresses', label: pageNames.addresses, icon: IconNetwork, group: 'operate', needs: 'operatorListAddresses', load: () => import('./operator/Addresses') },
-  { path: 'health', label: pageNames.health, icon: IconStethoscope, group: 'operate', needs: 'operatorHealth', load: () => import('./operator/Health') },
-  { path: 'operator-log', label: pageNames.operatorLog, icon: IconHistory, group: 'operate', needs: 'operatorLog', load: () => import('./operator/Log') },
+  { path: 'postmaster-mail', label: pageNames.postmasterMail, icon: IconMail, group: 'traffic', needs: 'operatorListPostmasterMail', load: () => import('./operator/PostmasterMail') },
+  { path: 'accounts', label: pageNames.accounts, icon: IconBuilding, group: 'customers', needs: 'operatorListAccounts', load: () => import('./operator/Accounts') },
+  { path: 'accounts/$id', label: pageNames.accounts, icon: IconBuilding, needs: 'operatorGetAccount', load: () => import('./operator/Account') },
+  { path: 'users', label: pageNames.users, icon: IconUsers, group: 'customers', needs: 'operatorFindUsers', load: () => import('./operator/Users') },
+  { path: 'addresses', label: pageNames.addresses, icon: IconNetwork, group: 'installation', needs: 'operatorListAddresses', load: () => import('./operator/Addresses') },
+  { path: 'health', label: pageNames.health, icon: IconStethoscope, group: 'installation', needs: 'operatorHealth', load: () => import('./operator/Health') },
+  { path: 'operator-log', label: pageNames.operatorLog, icon: IconHistory, group: 'installation', needs: 'operatorLog', load: () => import('./operator/Log') },
 ]
+
+/** Whether an address is that of an operator's page: these concern the whole service, not the account. */
+export function isOperating(pathname: string): boolean {
+  const [, , first] = pathname.split('/')
+  return pages.some(({ path, needs }) => isForOperators(needs) && path.split('/')[0] === first)
+}

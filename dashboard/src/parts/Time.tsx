@@ -1,7 +1,7 @@
 /** Times that are kept up to date. */
 import { Text, Tooltip, type TextProps } from '@mantine/core'
 import { useEffect, useState } from 'react'
-import { duration, moment, relative } from '../words/format'
+import { clock, duration, moment, relative } from '../words/format'
 import { text } from '../words/parts'
 
 /** The present time, renewed every `ms`. */
@@ -27,6 +27,11 @@ export function Ago({ at, ...rest }: { readonly at: string } & TextProps) {
 /** Date and time. */
 export function Moment({ at, ...rest }: { readonly at: string } & TextProps) {
   return <Text span inherit {...rest}><time dateTime={at}>{moment(at)}</time></Text>
+}
+
+/** The time of a day that is named elsewhere; the date too on hover. */
+export function Clock({ at }: { readonly at: string }) {
+  return <time dateTime={at} title={moment(at)}>{clock(at)}</time>
 }
 
 /** The time left, each second; then `done`. */

@@ -5,6 +5,8 @@ import { useCallback, useEffect, useRef, type ReactNode } from 'react'
 import { text } from '../words/parts'
 import classes from './parts.module.css'
 
+const BORDERS = 2
+
 export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label, hasMore, isLoadingMore, loadMore, loadsItself = true, total }: {
   readonly items: readonly Item[]
   /** Defined outside the component: with another function, the list measures all its rows again. */
@@ -12,7 +14,7 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   readonly row: (item: Item, index: number) => ReactNode
   /** Pixels; rows don't grow. */
   readonly rowHeight: number
-  /** CSS height of the box; 70vh unless given. */
+  /** The most that the box takes, in CSS; 70vh unless given. */
   readonly height?: string
   readonly label: string
   readonly hasMore?: boolean
@@ -43,7 +45,7 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   }, [loadsItself, hasMore, isLoadingMore, last, items.length, loadMore])
   return (
     <Box>
-      <div ref={box} className={classes.scroll} style={{ height: height ?? '70vh' }} tabIndex={0} role="region" aria-label={label}>
+      <div ref={box} className={classes.scroll} style={{ height: list.getTotalSize() + BORDERS, maxHeight: height ?? '70vh' }} tabIndex={0} role="region" aria-label={label}>
         <div role="list" aria-label={label} style={{ height: list.getTotalSize(), position: 'relative' }}>
           {shown.map((place) => {
             const item = items[place.index]

@@ -9,7 +9,7 @@ export function LiveMark() {
   const state = useStore(live)
   const isReachable = useStore(reachable)
   if (!isReachable) return <Badge color="red.9" variant="filled" tt="none" visibleFrom="md">{text.offline}</Badge>
-  if (state === 'live') return <Badge color="teal.9" variant="filled" tt="none" visibleFrom="md" data-live="live">{text.live}</Badge>
+  if (state === 'live') return <Badge color="teal" variant="dot" tt="none" fw={400} visibleFrom="md" data-live="live">{text.live}</Badge>
   if (state === 'connecting') return null
   return (
     <Tooltip label={text.polling} multiline maw={260}>

@@ -3,9 +3,10 @@ import { useMantineColorScheme, type MantineColorScheme } from '@mantine/core'
 import { Spotlight, spotlight } from '@mantine/spotlight'
 import '@mantine/spotlight/styles.css'
 import { IconMoon, IconSearch, IconSwitchHorizontal } from '@tabler/icons-react'
+import { useLocation } from '@tanstack/react-router'
 import { use, useEffect, useState } from 'react'
 import type { Me } from '../api/session'
-import { pages } from '../pages/table'
+import { isOperating, pages } from '../pages/table'
 import { useGo } from '../parts/Link'
 import { AccessContext } from '../parts/Role'
 import { lack } from '../rules/role'
@@ -18,7 +19,8 @@ export default function Palette({ me, opened, onClose }: { readonly me: Me; read
   useEffect(() => (opened ? spotlight.open() : spotlight.close()), [opened])
   const access = use(AccessContext)
   const go = useGo()
-  const search = useSearchGo()
+  const operates = useLocation({ select: ({ pathname }) => isOperating(pathname) })
+  const search = useSearchGo(operates)
   const switchAccount = useSwitch()
   const { colorScheme, setColorScheme } = useMantineColorScheme()
   const other: MantineColorScheme = colorScheme === 'dark' ? 'light' : 'dark'

@@ -7,28 +7,32 @@ import { useGo } from '../parts/Link'
 import { meaning } from '../rules/search-box'
 import { text } from '../words/shell'
 
-/** Opens the search result for the typed text. */
-export function useSearchGo(): (typed: string) => void {
+/** Opens the search result for the typed text; an operator searches the mail of all accounts. */
+export function useSearchGo(operates: boolean): (typed: string) => void {
   const go = useGo()
   return (typed) => {
+    if (operates) {
+      if (typed.trim() !== '') go(['message-search'], { q: typed.trim() })
+      return
+    }
     const found = meaning(typed)
     if (found?.kind === 'message') go(['messages', found.id])
     if (found?.kind === 'messages') go(['messages'], found.filters as Record<string, string>)
   }
 }
 
-export function SearchBox() {
+export function SearchBox({ operates }: { readonly operates: boolean }) {
   const [typed, setTyped] = useState('')
   const box = useRef<HTMLInputElement>(null)
-  const search = useSearchGo()
+  const search = useSearchGo(operates)
   useHotkeys([['/', () => box.current?.focus()]])
   return (
     <form role="search" onSubmit={(event) => { event.preventDefault(); search(typed) }}>
       <TextInput
         ref={box}
         type="search"
-        aria-label={text.search}
-        placeholder={text.searchPlaceholder}
+        aria-label={operates ? text.searchAll : text.search}
+        placeholder={operates ? text.searchAllPlaceholder : text.searchPlaceholder}
         title={text.searchHelp}
         leftSection={<IconSearch size={16} />}
         rightSection={<Kbd size="xs" aria-hidden="true">/</Kbd>}

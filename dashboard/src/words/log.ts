@@ -3,11 +3,11 @@ import { words } from './words'
 
 export const text = words({
   title: 'Log',
-  about: 'Who changed what in this account. Entries can’t be changed or removed.',
+  about: 'Who changed what in this account. Entries can’t be edited or deleted.',
   action: 'Action',
   actionHint: 'domain.added, or domain for all of them',
   actor: 'Actor',
-  actorHint: 'address, operator or posthouse',
+  actorHint: 'email address, operator or posthouse',
   since: 'From',
   until: 'Until',
   apply: 'Filter',
@@ -16,9 +16,9 @@ export const text = words({
   target: 'Target',
   detail: 'Detail',
   more: 'Show more',
-  end: 'That is all.',
-  none: 'No entry matches',
-  noneNext: 'Clear the filters, or choose a longer time.',
-  empty: 'No entry yet',
-  emptyNext: 'Changes to keys, domains, the team and the webhook are listed here.',
+  end: 'End of the list',
+  none: 'No entries match',
+  noneNext: 'Clear the filters, or choose a longer period.',
+  empty: 'No entries yet',
+  emptyNext: 'Changes to keys, domains, the team and webhooks appear here.',
 })

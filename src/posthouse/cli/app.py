@@ -60,7 +60,7 @@ FAMILIES: Final[Mapping[str, Family]] = {
     "ledger": Family("checks", "ledger", "The ledger: whether it agrees with the messages and the credits."),
     "session": Family("users", "session", "Logins to the dashboard: show and end them."),
     "completion": Family("app", "completion", "Print the completion script of a shell."),
-    "clock": Family("installation", "clock", "Service time: whether the database's clock is believed."),
+    "clock": Family("installation", "clock", "Service time: whether the database's clock is trusted."),
 }
 
 

@@ -453,6 +453,7 @@ class Flows:
             DoctorSettings(
                 public_url=settings.http.public_url,
                 trusted_proxies=settings.http.trusted_proxies,
+                sender_account=settings.service.sender_account,
                 captures=settings.delivery.captures,
                 dashboard_lack=None if is_dashboard_built() else NOT_BUILT,
                 stream_replicas=settings.stream.replicas,

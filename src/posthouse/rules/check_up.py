@@ -49,7 +49,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "full_page_writes": Check("full_page_writes is on", _C, _LOST, "database-settings"),
     "synchronous_commit": Check("synchronous_commit is on", _C, _LOST, "database-settings"),
     "locks": Check(
-        "enough locks a transaction", _C, "A transaction may touch many days of every table.", "database-settings"
+        "enough locks per transaction", _C, "A transaction may touch many days of every table.", "database-settings"
     ),
     "primary": Check("the database can be written", _C, "No mail is accepted.", "database-away"),
     "autovacuum": Check("autovacuum is on", _W, "Tables grow, and everything becomes slower.", "database-settings"),
@@ -60,16 +60,18 @@ CHECKS: Final[Mapping[str, Check]] = {
     "slots": Check(
         "replication slots are used", _W, "PostgreSQL keeps its log for them until the disk is full.", "standbys"
     ),
-    "archive": Check("the log is archived", _C, "A restore ends where the archive does, and the disk fills.", "backup"),
+    "archive": Check(
+        "the write-ahead log is archived", _C, "A restore ends where the archive does, and the disk fills.", "backup"
+    ),
     "backup": Check("the last backup", _C, "What is not in a backup is lost with the disk.", "backup"),
     "transactions": Check(
-        "no transaction is left open", _W, "Old rows can't be removed, and readers of events wait.", "old-transaction"
+        "no old open transaction", _W, "Old rows can't be removed, and readers of events wait.", "old-transaction"
     ),
     "clock": Check(
-        "the database's clock is believed", _C, "Nothing is deleted and little expires until it is.", "clock-step"
+        "the database's clock is trusted", _C, "Until it is, nothing is deleted and little expires.", "clock-step"
     ),
     "host_clock": Check(
-        "this machine's clock agrees", _W, "Tokens and webhook signatures go by the time.", "clock-step"
+        "this machine's clock agrees", _W, "Tokens and webhook signatures depend on the time.", "clock-step"
     ),
     # What is stored.
     "tables": Check("tables up to date", _C, "This version can't use them.", "tables-old"),
@@ -79,7 +81,7 @@ CHECKS: Final[Mapping[str, Check]] = {
     "maintenance": Check(
         "the last maintenance",
         _W,
-        "Days ahead are not made, old days not dropped, domains not re-checked.",
+        "No partitions are made or dropped, and domains are not re-checked.",
         "maintenance-overdue",
     ),
     "seals": Check(
@@ -91,17 +93,23 @@ CHECKS: Final[Mapping[str, Check]] = {
     "domains": Check(
         "domains' records", _W, "After 7 days without them a domain may no longer send.", "domain-records"
     ),
+    "sender_members": Check(
+        "only operators read the service's mail",
+        _W,
+        "Its members can open other users' links to new passwords.",
+        "sender-members",
+    ),
     "storage": Check("space in storage", _C, "Mail is refused when it is full.", "storage-low"),
     # Waiting work.
     "workers": Check("workers run", _C, "Mail is accepted and waits.", "no-workers"),
-    "oldest_due": Check("due mail is taken", _C, "Mail arrives late.", "queue-stuck"),
-    "oldest_webhook": Check("due webhooks are taken", _W, "Customers learn results late.", "webhook-queue-stuck"),
-    "held": Check("no mail is forgotten", _W, "Held mail waits until an operator releases it.", "held-mail"),
+    "oldest_due": Check("due mail is picked up", _C, "Mail arrives late.", "queue-stuck"),
+    "oldest_webhook": Check("due webhooks are picked up", _W, "Customers learn results late.", "webhook-queue-stuck"),
+    "held": Check("no mail is held for long", _W, "Held mail waits until an operator releases it.", "held-mail"),
     "restored": Check(
-        "no restore waits for a decision", _C, "What was accepted before it is not sent.", "held-after-restore"
+        "no mail is held since a restore", _C, "What was accepted before it is not sent.", "held-after-restore"
     ),
     "pauses": Check(
-        "no pause is forgotten", _W, "A paused lane's mail waits until an operator resumes it.", "held-mail"
+        "no lane is paused for long", _W, "A paused lane's mail waits until an operator resumes it.", "held-mail"
     ),
     # The stream.
     "stream": Check("the stream's server", _C, "As long as none answers, mail is accepted and waits.", "stream-away"),
@@ -119,19 +127,22 @@ CHECKS: Final[Mapping[str, Check]] = {
     "reverse_dns": Check("reverse DNS", _C, _REFUSED, "sending-names"),
     "spf": Check("SPF of the return path", _W, _REFUSED, "sending-names"),
     "return_path": Check(
-        "bounces find their way back", _W, "Bounces and complaints are lost, and addresses stay.", "sending-names"
+        "bounces can be received",
+        _W,
+        "Bounces and complaints are lost, and bad addresses are not suppressed.",
+        "sending-names",
     ),
     "address": Check("sending address", _W, _REFUSED, "sending-names"),
     "resolver": Check(
-        "name server", _C, "Without DNS no mail server is found, and domains seem to lose their records.", "dns-away"
+        "name server", _C, "Without DNS, no mail server is found, and domains seem to lose their records.", "dns-away"
     ),
-    "port_25": Check("port 25 outwards", _C, "Most clouds close it: no mail leaves.", "port-25-closed"),
+    "port_25": Check("outgoing port 25", _C, "Most clouds close it: no mail leaves.", "port-25-closed"),
     "certificate": Check("the certificate can be used", _C, _TLS, "certificate"),
     "certificate_key": Check("the certificate's key", _C, _TLS, "certificate"),
     "certificate_name": Check("the certificate's name", _C, _TLS, "certificate"),
-    "certificate_expiry": Check("the certificate's end", _C, _TLS, "certificate"),
+    "certificate_expiry": Check("the certificate's expiry", _C, _TLS, "certificate"),
     "certificate_chain": Check("the certificate's chain", _C, _TLS, "certificate"),
-    "proxy": Check("the proxy in front is named", _W, "All of its clients count as one address.", "proxy-unnamed"),
+    "proxy": Check("the proxy is named", _W, "All of its clients count as one address.", "proxy-unnamed"),
     "dashboard": Check("dashboard", _W, "", ""),
     "files": Check("open files", _C, "A part that could not have all its connections does not start.", "files-short"),
 }

@@ -324,9 +324,7 @@ class OperatorSession(NamedTuple):
 def require_operator(session: OperatorSession, now: datetime) -> None:
     """Refuse a login that is not an operator's, and say what it lacks."""
     if not session.is_operator:
-        raise Refusal(
-            Code.FORBIDDEN, f"This is for operators: `posthouse user operator {session.email} on` makes one of you."
-        )
+        raise Refusal(Code.FORBIDDEN, "This is for operators of the service.")
     if not session.has_second_factor:
         raise Refusal(
             Code.FORBIDDEN, "Operators need a second factor, and you have none: begin one with POST /v1/auth/totp."

@@ -20,7 +20,7 @@ _OPERATOR: Final = "Ask the operator of this service to look into it; give the m
 
 # Reasons that end a message which was never tried, or whose headline already says that it was given up.
 _NEED_NO_PREFIX: Final = frozenset({R.EXPIRED, R.NOT_STORED, R.CANCELLED, R.ACCOUNT_SUSPENDED})
-_GIVEN_UP: Final = "Given up after repeated tries: "
+_GIVEN_UP: Final = "Gave up after repeated tries: "
 _TRIED_AGAIN: Final = "Nothing for now: it is tried again automatically. If that doesn't help: "
 
 # What a recipient that is not final waits for; None where the last reply explains it.
@@ -60,7 +60,7 @@ _STEPS: Final[dict[WaitReason, str]] = {
 _REPLY_SIGNALS: Final[dict[ReplySignalKind, tuple[str, str]]] = {
     ReplySignalKind.SLOW: (
         "The provider wants a lower rate of mail {}.",
-        "Nothing for now: the lane slows down automatically. If it lasts, look for senders of complaints and bounces.",
+        "Nothing for now: the lane slows down automatically. If it lasts, look for accounts with many complaints.",
     ),
     ReplySignalKind.CONNECTIONS: (
         "The provider wants fewer connections at a time.",
@@ -68,7 +68,7 @@ _REPLY_SIGNALS: Final[dict[ReplySignalKind, tuple[str, str]]] = {
     ),
     ReplySignalKind.PER_CONNECTION: ("The provider wants fewer messages on one connection.", "Nothing to do."),
     ReplySignalKind.BLOCK: (
-        "The provider takes no mail {}.",
+        "The provider accepts no mail {}.",
         "Find the mail that led to it and stop it; then ask for removal on the provider's page.",
     ),
 }
@@ -165,7 +165,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.MAILBOX_FULL: (
         Cause.RECIPIENT,
         "The mailbox is full.",
-        "Contact the recipient in another way, or send again once there is space. Remove an address that stays full.",
+        "Contact the recipient some other way, or send again once there is space. Remove an address that stays full.",
     ),
     R.MAILBOX_BUSY: (
         Cause.RECIPIENT,
@@ -185,7 +185,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.UNSUBSCRIBED: (
         Cause.RECIPIENT,
         "The recipient has unsubscribed from this list, so nothing was sent.",
-        "Don't send mail of this list to the address any more.",
+        "Stop sending mail of this list to the address.",
     ),
     R.AUTHENTICATION_FAILED: (
         Cause.SENDER,
@@ -209,7 +209,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     ),
     R.SPAM: (
         Cause.CONTENT,
-        "The provider judged the message to be spam.",
+        "The provider classified the message as spam.",
         "Change what looks like spam (subject, links, pictures without text); send only to people who asked for it.",
     ),
     R.LISTED_LINK: (
@@ -250,7 +250,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     R.PROVIDER_BUSY: (
         Cause.PROVIDER,
         "The provider's mail server is busy or has a fault.",
-        "Contact the recipient in another way, or send again later.",
+        "Contact the recipient some other way, or send again later.",
     ),
     R.UNREACHABLE: (
         Cause.PROVIDER,
@@ -279,7 +279,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     ),
     R.NOT_SERVED: (
         Cause.PROVIDER,
-        "The mail server that DNS names for the domain does not serve it.",
+        "The mail server that DNS names for the domain does not handle its mail.",
         "Ask the owner of the recipient's domain to correct its MX records.",
     ),
     R.POLICY: (
@@ -309,8 +309,8 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     ),
     R.REVERSE_DNS: (
         Cause.SERVICE,
-        "The provider does not accept the host name or reverse DNS of this service's IP address.",
-        "Ask the operator of this service to correct its PTR record and host name.",
+        "The provider does not accept the hostname or reverse DNS of this service's IP address.",
+        "Ask the operator of this service to correct its PTR record and hostname.",
     ),
     R.WAITING: (None, "The message is waiting for its first try.", _AUTOMATIC),
     R.SENDING: (None, "The message is being sent.", _AUTOMATIC),
@@ -322,7 +322,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     ),
     R.EXPIRED: (
         Cause.PROVIDER,
-        "The message could not be delivered in the time that a message may take.",
+        "The message could not be delivered in the time allowed.",
         "See the attempts for what the provider's servers answered; send again if the recipient still needs it.",
     ),
     R.NOT_STORED: (Cause.SERVICE, "The content of the message was no longer stored.", f"Send it again. {_OPERATOR}"),
@@ -332,8 +332,8 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
         "Ask the operator why before you send it again; give the message's id.",
     ),
     R.INTERRUPTED: (Cause.SERVICE, "This service interrupted the attempt.", _OPERATOR),
-    R.LOST: (Cause.SERVICE, "The schedule of this service does not have the message, so it is not tried.", _OPERATOR),
-    R.RESOLVER: (Cause.SERVICE, "This service could not ask the name servers.", _OPERATOR),
+    R.LOST: (Cause.SERVICE, "The message is missing from this service's schedule, so it will not be sent.", _OPERATOR),
+    R.RESOLVER: (Cause.SERVICE, "This service could not reach its name servers.", _OPERATOR),
     R.SIMULATED: (
         None,
         "The simulator gave the result that the address asks for; nothing was sent.",
@@ -341,7 +341,7 @@ _EXPLANATIONS: Final[dict[DeliveryReason, tuple[Cause | None, str, str]]] = {
     ),
     R.OTHER: (
         Cause.PROVIDER,
-        "The servers gave more different answers on this day than are counted separately.",
+        "The servers gave more different replies on this day than are counted separately.",
         "Look at the messages themselves.",
     ),
 }
@@ -359,7 +359,7 @@ class Explanation:
 
 _CANCELLED_BY_SENDER: Final = Explanation(
     R.CANCELLED,
-    "The sender cancelled the message before it was tried.",
+    "The sender cancelled the message before the first try.",
     None,
     "Nothing to do: its credit was returned.",
 )

@@ -83,7 +83,7 @@ def explain(
     if state is None:
         return WaitExplanation(
             WaitReason.LOST,
-            "not final, but not in the schedule: it will not be tried. Please report this as a fault.",
+            "not final, but missing from the schedule: it will not be sent. Please report this as a fault.",
         )
     next_at = when(state.next_at)
     if state.is_claimed:
@@ -113,15 +113,15 @@ def explain(
             WaitReason.PAUSED, f"{held} its account, its lane or all outbound mail was paused; checked again {next_at}"
         )
     if message.is_ahead(state.send_at, now):
-        return WaitExplanation(WaitReason.SCHEDULED, f"its sender wants it to be sent at {next_at}")
+        return WaitExplanation(WaitReason.SCHEDULED, f"scheduled by its sender for {next_at}")
     if suppressed is not None:
         why, since = suppressed
-        text = f"suppressed: {suppressed_for(why, since)}; it ends as bounced at the next try, {next_at}"
+        text = f"{suppressed_for(why, since)}; it bounces at the next try, {next_at}"
         return WaitExplanation(WaitReason.SUPPRESSED, text)
     if state.bounce_at is not None:
         return _blocked(state, state.bounce_at)
     if state.next_at <= now:
-        return WaitExplanation(WaitReason.DUE, f"due since {next_at}; it waits for a free worker")
+        return WaitExplanation(WaitReason.DUE, f"due since {next_at}; waiting for a free worker")
     # A deferral raises the fence by 1; a later postponement has raised it further.
     if last is not None and last.outcome == "deferred" and state.fence == last.fence + 1:
         return _deferred(last, next_at, state.attempt_count)
@@ -158,7 +158,7 @@ def suppressed_for(reason: str, since: datetime) -> str:
         SuppressionReason.COMPLAINT: "after a complaint",
         SuppressionReason.MANUAL: "at the account's own request",
     }
-    return f"the address gets no mail of this account since {when(since)}, {why[SuppressionReason(reason)]}"
+    return f"the address has been suppressed since {when(since)}, {why[SuppressionReason(reason)]}"
 
 
 def when(at: datetime) -> str:

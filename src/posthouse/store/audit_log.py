@@ -62,9 +62,17 @@ FROM (SELECT) whole LEFT JOIN examined
 ORDER BY id DESC LIMIT :limit
 """)
 
-# Half an hour has few entries.
+# Half an hour has few entries. `until` names an impersonation: where two have the same end, both end together.
 _IMPERSONATED: Final = statement("""
-SELECT max(at) FROM audit_log WHERE account_id = :account_id AND id >= :lowest AND action = 'account.impersonated'
+SELECT max(at) FROM audit_log began
+WHERE account_id = :account_id AND id >= :lowest AND action = 'account.impersonated' AND NOT EXISTS (
+    SELECT FROM audit_log ended WHERE ended.account_id = :account_id AND ended.id >= :lowest
+        AND ended.action = 'account.impersonation_ended' AND ended.detail->>'until' = began.detail->>'until')
+""")
+_IS_IMPERSONATION_ENDED: Final = statement("""
+SELECT EXISTS (
+    SELECT FROM audit_log WHERE account_id = :account_id AND id >= :lowest
+        AND action = 'account.impersonation_ended' AND detail->>'until' = :until)
 """)
 
 _FORGET: Final = delete_some("audit_log", "account_id, id", "at < $1 ORDER BY at")
@@ -98,12 +106,26 @@ async def add_entry(tx: Connection, account_id: AccountId, entry: AuditLogEntry)
     await tx.execute(*_ADD_ENTRY.bind_row(entry, account_id=account_id, user_id=user_id, actor=actor, detail=written))
 
 
+def impersonation_detail(until: datetime) -> Detail:
+    """Of the entries that begin and end an impersonation."""
+    return {"until": until.isoformat(timespec="seconds")}
+
+
 async def last_impersonated(connection: Connection, account_id: AccountId, since: datetime) -> datetime | None:
-    """When an operator last began to impersonate a viewer of the account, if that was at or after `since`."""
+    """When the last impersonation of the account that was not ended began, if that was at or after `since`."""
     found: datetime | None = await connection.fetchval(
         *_IMPERSONATED.bind(account_id=account_id, lowest=ids.lowest_id(since))
     )
     return found
+
+
+async def is_impersonation_ended(
+    connection: Connection, account_id: AccountId, since: datetime, until: datetime
+) -> bool:
+    ended: bool = await connection.fetchval(
+        *_IS_IMPERSONATION_ENDED.bind(account_id=account_id, lowest=ids.lowest_id(since), **impersonation_detail(until))
+    )
+    return ended
 
 
 async def page(

@@ -15,11 +15,12 @@ from ipaddress import IPv4Network, IPv6Network
 from itertools import islice
 from typing import Final, NamedTuple, TypeVar
 
-from posthouse.rules.credential import Mode, OperatorSession, Role, Scope
+from posthouse.rules.credential import IMPERSONATION_MAX, Mode, OperatorSession, Role, Scope
 from posthouse.rules.ids import AccountId, ApiKeyId, CredentialId, SessionId, UserId
 from posthouse.rules.limits import CONTROL_CACHE_SECONDS
 from posthouse.rules.template import Engine, Template
-from posthouse.store import accounts, sessions, templates
+from posthouse.rules.token import Claims
+from posthouse.store import accounts, audit_log, sessions, templates
 from posthouse.store.credentials import known_scopes
 from posthouse.store.domains import dkim_purpose, ed25519_purpose
 from posthouse.store.postgres import Connection, Database, Row, required
@@ -239,10 +240,13 @@ class ControlCache:
         """The session's user; None once it has ended."""
         return await self._recall(("session", session_id), _load_session, session_id)
 
-    async def operator_session(self, session_id: SessionId, user_id: UserId, now: datetime) -> OperatorSession | None:
-        """Never cached: an operator who loses the right loses it immediately."""
+    async def impersonator(self, impersonation: Claims, now: datetime) -> OperatorSession | None:
+        """The operator's login, until either ends. Never cached: an operator who loses the right loses it at once."""
         async with self._database.connection() as connection:
-            return await sessions.of_operator(connection, session_id, user_id, now)
+            since, until = now - IMPERSONATION_MAX, impersonation.expires_at
+            if await audit_log.is_impersonation_ended(connection, impersonation.account_id, since, until):
+                return None
+            return await sessions.of_operator(connection, impersonation.session_id, impersonation.user_id, now)
 
     async def is_verified(self, account_id: AccountId, domain: str) -> bool:
         """Only a yes is taken from the cache, so a domain that was verified a moment ago counts."""

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from datetime import datetime
 from typing import Final
 
+from posthouse.rules import ids
 from posthouse.rules.database_check import DatabaseServer, Waiting
 from posthouse.rules.pepper import FIRST, HASH_BYTES
 from posthouse.rules.restore import RESTORE
@@ -49,6 +50,11 @@ SELECT count(*) FROM (
     SELECT FROM delivery_schedule WHERE held_since IS NOT NULL AND held_by = '{RESTORE}' LIMIT 100000) held
 """
 _MISSING: Final = "SELECT name FROM domains WHERE missing_since IS NOT NULL ORDER BY missing_since LIMIT 100"
+
+_MEMBERS_WHO_ARE_NOT_OPERATORS: Final = """
+SELECT u.email FROM accounts a JOIN memberships m ON m.account_id = a.id JOIN users u ON u.id = m.user_id
+WHERE (a.id = $1 OR a.name = $2) AND u.operator_since IS NULL ORDER BY u.email LIMIT 100
+"""
 
 # The key's id is readable in the sealed value: a version byte, a length, the id.
 _SEALED: Final = """
@@ -112,6 +118,12 @@ async def waiting(connection: Connection, now: datetime) -> Waiting:
         maintenance_at=done.get(maintenance.MAINTENANCE),
         backup_at=done.get(maintenance.BACKUP),
     )
+
+
+async def members_who_are_not_operators(connection: Connection, account: str) -> list[str]:
+    """Of the account with this name or id."""
+    account_id = ids.parse(ids.ACCOUNT, account)
+    return [row["email"] for row in await connection.fetch(_MEMBERS_WHO_ARE_NOT_OPERATORS, account_id, account)]
 
 
 async def data_directory(connection: Connection) -> str | None:

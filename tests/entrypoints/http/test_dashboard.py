@@ -79,7 +79,6 @@ async def test_files_are_sent_as_the_build_compressed_them() -> None:
         assert reply.headers["content-type"] == "text/javascript; charset=utf-8"
         assert reply.headers["cache-control"] == "public, max-age=31536000, immutable"
         assert reply.headers["vary"] == "Accept-Encoding"
-        assert reply.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.usefixtures("build")
@@ -129,7 +128,6 @@ async def test_the_frame_shows_the_posted_html_under_its_policy(remote: int, pic
     assert reply.headers["content-security-policy"] == FRAME_POLICY.format(pictures)
     assert reply.headers["cache-control"] == "no-store"
     assert reply.headers["referrer-policy"] == "no-referrer"
-    assert reply.headers["x-content-type-options"] == "nosniff"
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,11 @@ from posthouse.rules.credential import Role, Scope
 from tests.support.declared_access import FOR_OPERATORS, FOR_PROGRAMS, NEEDED, OWN, PUBLIC, SCOPES
 
 REFERENCE: Final = Path(__file__).parents[3] / "docs" / "reference"
-SHOWS_CONTENT: Final = {"getMessageContent", "getMessageRaw", "getMessageAttachment"}
+READ_ACTIONS: Final = {
+    **dict.fromkeys(("getMessageContent", "getMessageRaw", "getMessageAttachment"), "message.content_read"),
+    "exportMessages": "messages.exported",
+    "exportLedger": "ledger.exported",
+}
 STORES: Final = {
     *("addDomain", "addSuppression", "createCredential", "createEndpoint", "createKey", "createTemplate"),
     *("createTemplateVersion", "createResend", "createErasure", "importSuppressions", "inviteMember", "pingEndpoint"),
@@ -52,8 +56,12 @@ def test_what_concerns_only_the_user_needs_no_second_factor() -> None:
     assert OWN & set(SCOPES) == set()
 
 
-def test_the_accounts_log_says_who_reads_content() -> None:
-    assert {name for name, access in OPERATIONS.items() if access.shows_content} == SHOWS_CONTENT
+def test_the_accounts_log_says_that_an_operator_reads_content_or_takes_a_file() -> None:
+    assert {name: access.read_action for name, access in OPERATIONS.items() if access.read_action} == READ_ACTIONS
+
+
+def test_an_operator_who_impersonates_a_viewer_can_only_end_that() -> None:
+    assert {name for name, access in OPERATIONS.items() if access.ends_impersonation} == {"logout"}
 
 
 def test_what_stores_more_is_refused_while_disk_space_is_low() -> None:

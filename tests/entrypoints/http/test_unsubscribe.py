@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as some
 
-from posthouse.entrypoints.http.routes.unsubscribe import _page, is_one_click
+from posthouse.entrypoints.http.routes.unsubscribe import _question, is_one_click
 from posthouse.rules.ids import AccountId
 from posthouse.rules.unsubscribe import ListMember
 from tests.support.bad_input import bad_input
@@ -81,7 +81,7 @@ class Tags(HTMLParser):
 
 
 def page(email: str, mailing_list: str) -> Tags:
-    return Tags(_page(ListMember(AccountId(UUID(int=1)), mailing_list, email)))
+    return Tags(bytes(_question(ListMember(AccountId(UUID(int=1)), mailing_list, email)).body).decode())
 
 
 hostile = some.lists(

@@ -14,7 +14,7 @@ import trustme
 from posthouse.clock import DatabaseClock
 from posthouse.flows.operate.doctor import Doctor, DoctorSettings
 from posthouse.flows.operate.outside_checks import OutsideChecks, OutsideSettings
-from posthouse.rules import check_up, database_check, outside_check
+from posthouse.rules import check_up, database_check, ids, outside_check
 from posthouse.rules.check_up import CHECKS, DoctorCheck, Severity, StreamReplicas, StreamServer
 from posthouse.rules.database_check import DatabaseServer
 from posthouse.store import doctor as store
@@ -401,6 +401,23 @@ async def test_work_that_waits_or_was_forgotten(installation: Installation, faul
     for statement in statements:
         await installation.steps.fetch(statement)
     assert_only(await installation.check_up(), kind, advice)
+
+
+async def test_a_member_of_the_sending_account_who_is_not_an_operator(installation: Installation) -> None:
+    ((account_id, name),) = await installation.steps.fetch("SELECT id, name FROM accounts LIMIT 1")
+    for statement in (
+        "INSERT INTO users VALUES (gen_random_uuid(), 'ada@example.com', '', now())",
+        f"INSERT INTO memberships SELECT '{account_id}', id, 'viewer', now() FROM users",
+    ):
+        await installation.steps.fetch(statement)
+    for named in (name, ids.text(ids.ACCOUNT, account_id)):
+        checks = await installation.check_up(sender_account=named)
+        assert_only(checks, "sender_members", "ada@example.com", "posthouse user remove")
+    # There is no such account, or it sends nothing outside.
+    assert unwell(await installation.check_up(sender_account="other")) == []
+    assert unwell(await installation.check_up(sender_account=name, captures=True)) == []
+    await installation.steps.fetch("UPDATE users SET operator_since = now()")
+    assert unwell(await installation.check_up(sender_account=name)) == []
 
 
 async def test_webhooks_that_no_one_sends(steps: DeliverySteps) -> None:

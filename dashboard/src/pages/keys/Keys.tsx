@@ -62,7 +62,7 @@ function Row({ shown, now, onRotate, onRevoke }: { readonly shown: Key; readonly
   const badges = (
     <>
       <StatusBadge state={state} label={text.states[state]} tone={TONES[state]} />
-      {shown.mode === 'test' && <Badge variant="default" tt="none">{text.modes.test}</Badge>}
+      {shown.mode === 'test' && <Badge variant="default" tt="none">{text.test}</Badge>}
       {shown.last_used_at === null && works(state) && <Badge variant="default" tt="none">{text.neverUsed}</Badge>}
     </>
   )

@@ -1,18 +1,14 @@
-import { Button, Code, Group, Stack, Table, Text, TextInput } from '@mantine/core'
+import { Button, Group, Stack, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import { download } from '../../api/client'
 import { useList } from '../../api/queries'
-import type { components } from '../../api/schema'
 import { ExportButton } from '../../parts/ExportButton'
 import { useFilters } from '../../parts/Link'
+import { LogTable } from '../../parts/LogTable'
 import { PageHeader } from '../../parts/PageHeader'
 import { Empty, Loaded } from '../../parts/States'
-import { Moment } from '../../parts/Time'
-import { WideTable } from '../../parts/WideTable'
 import { writeSearch } from '../../rules/address'
 import { text } from '../../words/log'
-
-type Entry = components['schemas']['AuditEntry']
 
 const NAMES = ['action', 'actor', 'since', 'until'] as const
 
@@ -37,7 +33,7 @@ export default function LogPage() {
       >
         {() => (
           <Stack>
-            <Entries entries={log.items} />
+            <LogTable label={text.title} entries={log.items} />
             {log.hasNextPage
               ? <Button variant="default" loading={log.isFetchingNextPage} onClick={() => void log.fetchNextPage()}>{text.more}</Button>
               : <Text c="dimmed" size="sm" ta="center">{text.end}</Text>}
@@ -86,42 +82,5 @@ function Filters({ filters, change }: { readonly filters: Chosen; readonly chang
         )}
       </Group>
     </form>
-  )
-}
-
-function Entries({ entries }: { readonly entries: readonly Entry[] }) {
-  return (
-    <WideTable label={text.title} minWidth={760}>
-      <Table.Thead>
-        <Table.Tr>
-          <Table.Th>{text.time}</Table.Th>
-          <Table.Th>{text.actor}</Table.Th>
-          <Table.Th>{text.action}</Table.Th>
-          <Table.Th>{text.target}</Table.Th>
-          <Table.Th>{text.detail}</Table.Th>
-        </Table.Tr>
-      </Table.Thead>
-      <Table.Tbody>
-        {entries.map((entry) => (
-          <Table.Tr key={entry.id}>
-            <Table.Td><Moment at={entry.at} /></Table.Td>
-            <Table.Td>{entry.actor.name}</Table.Td>
-            <Table.Td><Code>{entry.action}</Code></Table.Td>
-            <Table.Td>{entry.target}</Table.Td>
-            <Table.Td><Detail detail={entry.detail} /></Table.Td>
-          </Table.Tr>
-        ))}
-      </Table.Tbody>
-    </WideTable>
-  )
-}
-
-function Detail({ detail }: { readonly detail: Entry['detail'] }) {
-  return (
-    <Stack gap={0}>
-      {Object.entries(detail).map(([name, value]) => (
-        <Text key={name} size="sm">{`${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`}</Text>
-      ))}
-    </Stack>
   )
 }

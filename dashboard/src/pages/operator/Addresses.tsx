@@ -34,7 +34,7 @@ export default function AddressesPage() {
                     <Table.Td>{address.pool}</Table.Td>
                     <Table.Td><StatusBadge state={address.state} label={(text.states as Readonly<Record<string, string>>)[address.state] ?? address.state} tone={address.state === 'active' ? 'good' : 'plain'} /></Table.Td>
                     <Table.Td>{address.listed_by.length === 0 ? text.notListed : list(address.listed_by)}</Table.Td>
-                    <Table.Td>
+                    <Table.Td className={classes.sentences ?? ''}>
                       {address.findings.length === 0 ? text.well : <Stack gap={2}>{address.findings.map((finding) => <Text key={finding} size="sm">{finding}</Text>)}</Stack>}
                     </Table.Td>
                     <Table.Td>{address.warms_up_since === null ? shared.none : <Ago at={address.warms_up_since} />}</Table.Td>

@@ -1,9 +1,12 @@
-import { Code, Stack, Table, Text } from '@mantine/core'
+import { Code, Table } from '@mantine/core'
 import { useRead } from '../../api/queries'
+import { Foreign } from '../../parts/Foreign'
+import { LogDetail } from '../../parts/LogTable'
 import { PageHeader } from '../../parts/PageHeader'
+import classes from '../../parts/parts.module.css'
 import { Empty, Loaded } from '../../parts/States'
-import { Moment } from '../../parts/Time'
-import { WideTable } from '../../parts/WideTable'
+import { Clock } from '../../parts/Time'
+import { DayRows, WideTable } from '../../parts/WideTable'
 import { log as text, shared } from '../../words/operator'
 
 const SHOWN = 100
@@ -18,22 +21,16 @@ export default function LogPage() {
         {({ entries }) => (
           <WideTable label={text.title} minWidth={820}>
             <Table.Thead><Table.Tr>{names.map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr></Table.Thead>
-            <Table.Tbody>
-              {entries.map((entry, place) => (
-                <Table.Tr key={`${entry.at} ${String(place)}`}>
-                  <Table.Td><Moment at={entry.at} /></Table.Td>
-                  <Table.Td>{entry.actor}</Table.Td>
-                  <Table.Td><Code>{entry.action}</Code></Table.Td>
-                  <Table.Td>{entry.target}</Table.Td>
-                  <Table.Td>{entry.account ?? shared.none}</Table.Td>
-                  <Table.Td>
-                    <Stack gap={0}>
-                      {Object.entries(entry.detail).map(([name, value]) => <Text key={name} size="sm">{`${name}: ${typeof value === 'string' ? value : JSON.stringify(value)}`}</Text>)}
-                    </Stack>
-                  </Table.Td>
-                </Table.Tr>
-              ))}
-            </Table.Tbody>
+            <DayRows items={entries} at={(entry) => entry.at} columns={names.length} row={(entry, place) => (
+              <Table.Tr key={`${entry.at} ${String(place)}`}>
+                <Table.Td><Clock at={entry.at} /></Table.Td>
+                <Table.Td><Foreign text={entry.actor} /></Table.Td>
+                <Table.Td><Code>{entry.action}</Code></Table.Td>
+                <Table.Td><Foreign text={entry.target} /></Table.Td>
+                <Table.Td>{entry.account === null ? shared.none : <Foreign text={entry.account} />}</Table.Td>
+                <Table.Td className={classes.sentences ?? ''}><LogDetail detail={entry.detail} /></Table.Td>
+              </Table.Tr>
+            )} />
           </WideTable>
         )}
       </Loaded>

@@ -62,7 +62,7 @@ function Latency({ latency }: Pick<Overview, 'latency'>) {
         <Table.Tbody>
           {latency.map((row) => (
             <Table.Tr key={row.provider}>
-              <Table.Td className={classes.break ?? ''}>{row.provider}</Table.Td>
+              <Table.Td>{row.provider}</Table.Td>
               <Table.Td>{number(row.delivered)}</Table.Td>
               {[row.p50_seconds, row.p95_seconds, row.p99_seconds].map((seconds, place) => <Table.Td key={place}>{duration(seconds)}</Table.Td>)}
             </Table.Tr>
@@ -96,7 +96,7 @@ function Figures({ overview, rates }: { readonly overview: Overview; readonly ra
       <Figure name={text.deferred} value={perSecond(rates?.deferred)} about={text.sinceStart(number(overview.deferred_total))} />
       <Figure
         name={text.accepted} value={number(recent.accepted)}
-        about={<>{text.since} <Moment at={recent.since} />; {text.acceptedAbout(number(recent.delivered), number(recent.bounced), number(recent.failed))}</>}
+        about={<>{text.since} <Moment at={recent.since} />: {text.acceptedAbout(number(recent.delivered), number(recent.bounced), number(recent.failed))}</>}
       />
     </div>
   )

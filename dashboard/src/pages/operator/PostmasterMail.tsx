@@ -4,6 +4,7 @@ import { useState } from 'react'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { Confirm } from '../../parts/Confirm'
+import { Foreign } from '../../parts/Foreign'
 import { notify } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
 import classes from '../../parts/parts.module.css'
@@ -34,9 +35,9 @@ export default function PostmasterMailPage() {
             <Table.Tbody>
               {messages.map((message) => (
                 <Table.Tr key={message.id}>
-                  <Table.Td className={classes.break ?? ''}><Anchor component="button" type="button" fz="sm" ta="left" aria-haspopup="dialog" onClick={() => setShown(message)}>{subjectOf(message)}</Anchor></Table.Td>
-                  <Table.Td className={classes.break ?? ''}>{senderOf(message)}</Table.Td>
-                  <Table.Td className={classes.break ?? ''}>{message.recipient}</Table.Td>
+                  <Table.Td className={classes.rest ?? ''}><Anchor component="button" type="button" fz="sm" ta="left" aria-haspopup="dialog" onClick={() => setShown(message)}><Foreign text={subjectOf(message)} /></Anchor></Table.Td>
+                  <Table.Td><Foreign text={senderOf(message)} /></Table.Td>
+                  <Table.Td><Foreign text={message.recipient} /></Table.Td>
                   <Table.Td>{bytes(message.bytes)}</Table.Td>
                   <Table.Td><Ago at={message.at} /></Table.Td>
                 </Table.Tr>
@@ -55,9 +56,9 @@ function Shown({ message, onClose }: { readonly message: Message; readonly onClo
   const read = useRead(['operator', 'postmaster-mail', message.id], (api) => api.GET('/v1/operator/postmaster-mail/{id}', { params: { path: { id: message.id } } }), { every: false })
   const remove = useWrite((api) => api.DELETE('/v1/operator/postmaster-mail/{id}', { params: { path: { id: message.id } } }), ['operator'])
   return (
-    <Modal opened onClose={onClose} size="xl" title={subjectOf(message)} closeButtonProps={{ 'aria-label': parts.close }}>
+    <Modal opened onClose={onClose} size="xl" title={<Foreign text={subjectOf(message)} />} closeButtonProps={{ 'aria-label': parts.close }}>
       <Stack>
-        <Text size="sm" className={classes.break}>{senderOf(message)}. {text.peer(message.peer)}</Text>
+        <Text size="sm" className={classes.break}><Foreign text={senderOf(message)} />. {text.peer(message.peer)}</Text>
         <Loaded query={read}>
           {({ source, is_shortened: isShortened }) => (
             <>

@@ -1,8 +1,10 @@
-import { Button, Group, SimpleGrid, Stack, Table, Text } from '@mantine/core'
+import { Anchor, SimpleGrid, Stack, Table, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import type { components } from '../../api/schema'
+import { Foreign } from '../../parts/Foreign'
 import { useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
+import classes from '../../parts/parts.module.css'
 import { Section } from '../../parts/Section'
 import { Loaded } from '../../parts/States'
 import { WideTable } from '../../parts/WideTable'
@@ -58,22 +60,20 @@ function Shares({ label, shares, choose }: {
   readonly choose: (share: Pick<Share, 'name' | 'id'>) => void
 }) {
   if (shares.length === 0) return <Text size="sm">{text.nothing}</Text>
+  const hasHeld = shares.some(({ held }) => held !== null)
   return (
-    <WideTable label={label} minWidth={260}>
+    <WideTable label={label} minWidth={300}>
       <Table.Thead>
-        <Table.Tr>{[text.name, text.waiting, text.held].map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr>
+        <Table.Tr>{[text.name, text.waiting, ...(hasHeld ? [text.held] : [])].map((name) => <Table.Th key={name}>{name}</Table.Th>)}</Table.Tr>
       </Table.Thead>
       <Table.Tbody>
         {shares.map((share) => (
           <Table.Tr key={share.id ?? share.name}>
-            <Table.Td>
-              <Group gap="xs">
-                <Text span size="sm">{share.name}</Text>
-                <Button variant="default" size="compact-xs" aria-label={text.chooseNamed(share.name)} onClick={() => choose(share)}>{text.choose}</Button>
-              </Group>
+            <Table.Td className={classes.rest ?? ''}>
+              <Anchor component="button" type="button" fz="sm" aria-label={text.chooseNamed(share.name)} onClick={() => choose(share)}><Foreign text={share.name} /></Anchor>
             </Table.Td>
             <Table.Td>{number(share.waiting)}</Table.Td>
-            <Table.Td>{share.held === null ? '' : number(share.held)}</Table.Td>
+            {hasHeld && <Table.Td>{number(share.held ?? 0)}</Table.Td>}
           </Table.Tr>
         ))}
       </Table.Tbody>

@@ -3,11 +3,21 @@ import { Button, Group, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import type { components } from '../../api/schema'
 import { StatusBadge, type Tone } from '../../parts/Status'
-import { shared } from '../../words/operator'
+import { accounts, shared } from '../../words/operator'
 
+export type Account = components['schemas']['OperatorAccount']
 export type Lane = components['schemas']['OperatorLane']
 
-const TONES: Readonly<Record<string, Tone>> = { open: 'good', resting: 'warn', blocked: 'bad', paused: 'busy' }
+const TONES: Readonly<Record<string, Tone>> = { open: 'good', resting: 'warn', blocked: 'bad', paused: 'busy', active: 'good', suspended: 'bad' }
+
+export function AccountState({ account: { state, warned_at: warnedAt } }: { readonly account: Account }) {
+  return (
+    <>
+      <StatusBadge state={state} label={(accounts.states as Readonly<Record<string, string>>)[state] ?? state} tone={TONES[state] ?? 'plain'} />
+      {warnedAt !== null && <> <StatusBadge state="warned" label={accounts.warned} tone="warn" /></>}
+    </>
+  )
+}
 
 export function LaneBadge({ state }: { readonly state: string }) {
   return <StatusBadge state={state} label={(shared.states as Readonly<Record<string, string>>)[state] ?? state} tone={TONES[state] ?? 'plain'} />

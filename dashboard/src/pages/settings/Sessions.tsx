@@ -1,6 +1,8 @@
-import { Button, Group, Stack, Table, Text } from '@mantine/core'
+import { Button, Stack, Table, Text } from '@mantine/core'
 import { useRead, useWrite } from '../../api/queries'
+import { Foreign } from '../../parts/Foreign'
 import { notify, notifyFailure } from '../../parts/notify'
+import classes from '../../parts/parts.module.css'
 import { Lines, Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
@@ -28,13 +30,8 @@ export function Sessions() {
             <Table.Tbody>
               {data.sessions.map((entry) => (
                 <Table.Tr key={entry.id}>
-                  <Table.Td>
-                    <Group gap="xs">
-                      <Text inherit>{entry.address}</Text>
-                      {entry.current && <StatusBadge state="current" tone="good" label={text.current} />}
-                    </Group>
-                  </Table.Td>
-                  <Table.Td maw={260}><Text inherit lineClamp={2}>{entry.user_agent}</Text></Table.Td>
+                  <Table.Td>{entry.address} {entry.current && <StatusBadge state="current" tone="good" label={text.current} />}</Table.Td>
+                  <Table.Td className={classes.rest ?? ''}><Foreign text={entry.user_agent} /></Table.Td>
                   <Table.Td><Ago at={entry.created_at} /></Table.Td>
                   <Table.Td><Ago at={entry.expires_at} /></Table.Td>
                   <Table.Td>

@@ -1,11 +1,12 @@
 /** Addresses that get no mail: search, add, remove with a reason, erase, import, export. */
-import { Button, Group, Modal, NativeSelect, Stack, Text, TextInput } from '@mantine/core'
-import { IconSearch } from '@tabler/icons-react'
+import { ActionIcon, Button, Group, Menu, Modal, NativeSelect, Stack, Text, TextInput } from '@mantine/core'
+import { IconDots, IconSearch } from '@tabler/icons-react'
 import { useState } from 'react'
 import { download } from '../../api/client'
 import { useList, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { ExportButton } from '../../parts/ExportButton'
+import { Foreign } from '../../parts/Foreign'
 import { useFilters } from '../../parts/Link'
 import { notify } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
@@ -48,8 +49,13 @@ export default function SuppressionsPage() {
           <>
             <ExportButton operation="exportSuppressions" save={() => download('/v1/suppressions/export', 'suppressions.csv')} />
             <Allowed to="importSuppressions">{(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setDialog('import')}>{text.import}</Button>}</Allowed>
-            <Allowed to="createErasure">{(control) => <Button {...control} variant="default" aria-haspopup="dialog" onClick={() => setDialog('erase')}>{text.erase}</Button>}</Allowed>
             <Allowed to="addSuppression">{(control) => <Button {...control} aria-haspopup="dialog" onClick={() => setDialog('add')}>{text.add}</Button>}</Allowed>
+            <Menu position="bottom-end">
+              <Menu.Target><ActionIcon variant="default" size="lg" aria-label={text.more}><IconDots size={18} /></ActionIcon></Menu.Target>
+              <Menu.Dropdown>
+                <Allowed to="createErasure">{(control) => <Menu.Item {...control} color="red" onClick={() => setDialog('erase')}>{text.eraseMenu}</Menu.Item>}</Allowed>
+              </Menu.Dropdown>
+            </Menu>
           </>
         }
       />
@@ -130,9 +136,9 @@ function Row({ item, remove }: { readonly item: Suppression; readonly remove: ()
     .filter((part) => part !== null && part !== undefined && part !== '').join(' · ')
   return (
     <div className={classes.row}>
-      <span className={classes.email} title={item.email}>{item.email}</span>
+      <span className={classes.email}><Foreign text={item.email} /></span>
       <span className={classes.reason}><StatusBadge state={item.reason} label={text.reasons[item.reason]} tone={TONES[item.reason]} /></span>
-      <span className={classes.why} title={why}>{why}</span>
+      <span className={classes.why}><Foreign text={why} /></span>
       <span className={classes.when}><Ago at={item.at} /></span>
       <span className={classes.action}>
         <Allowed to="removeSuppression" position="left">

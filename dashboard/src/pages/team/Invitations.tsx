@@ -1,6 +1,8 @@
 import { Button, Stack, Table, Text } from '@mantine/core'
 import { useList, useWrite } from '../../api/queries'
+import { Foreign } from '../../parts/Foreign'
 import { notify, notifyFailure } from '../../parts/notify'
+import classes from '../../parts/parts.module.css'
 import { Allowed } from '../../parts/Role'
 import { Lines, Loaded } from '../../parts/States'
 import { Ago } from '../../parts/Time'
@@ -32,9 +34,9 @@ export function Invitations() {
             <Table.Tbody>
               {open.items.map((invitation) => (
                 <Table.Tr key={invitation.id}>
-                  <Table.Td>{invitation.email}</Table.Td>
+                  <Table.Td className={classes.rest ?? ''}><Foreign text={invitation.email} /></Table.Td>
                   <Table.Td>{roleNames[invitation.role]}</Table.Td>
-                  <Table.Td>{invitation.invited_by}</Table.Td>
+                  <Table.Td><Foreign text={invitation.invited_by} /></Table.Td>
                   <Table.Td><Ago at={invitation.expires_at} /></Table.Td>
                   <Table.Td>
                     <Allowed to="revokeInvitation">

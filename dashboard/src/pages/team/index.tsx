@@ -1,4 +1,4 @@
-import { Button, Group, Select, Stack, Switch, Table, Text, Title } from '@mantine/core'
+import { Button, Select, Stack, Switch, Table, Title } from '@mantine/core'
 import { useDisclosure } from '@mantine/hooks'
 import { IconUserPlus } from '@tabler/icons-react'
 import { useState } from 'react'
@@ -6,8 +6,10 @@ import { useList, useMe, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { useService } from '../../api/service'
 import { Confirm } from '../../parts/Confirm'
+import { Foreign } from '../../parts/Foreign'
 import { notify, notifyFailure } from '../../parts/notify'
 import { PageHeader } from '../../parts/PageHeader'
+import classes from '../../parts/parts.module.css'
 import { Allowed, useMay } from '../../parts/Role'
 import { Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
@@ -148,12 +150,7 @@ function Line({ member, remove }: { readonly member: Member; readonly remove: ()
   }
   return (
     <Table.Tr>
-      <Table.Td>
-        <Group gap="xs">
-          <Text inherit>{member.email}</Text>
-          {isOwn && <StatusBadge state="you" label={text.you} />}
-        </Group>
-      </Table.Td>
+      <Table.Td className={classes.rest ?? ''}><Foreign text={member.email} /> {isOwn && <StatusBadge state="you" label={text.you} />}</Table.Td>
       <Table.Td>
         <Allowed to="changeMemberRole" unless={isOwn ? text.ownRole : null}>
           {(control) => (

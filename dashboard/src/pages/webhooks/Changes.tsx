@@ -44,7 +44,7 @@ export function Changes({ endpoint, onSecret }: { readonly endpoint: EndpointId;
       </Confirm>
       <Confirm
         opened={asked === 'remove'} title={own.removeTitle} action={text.remove} isPending={remove.isPending} error={remove.error} onClose={close}
-        onConfirm={() => remove.mutate(undefined, { onSuccess: () => { close(); notify(own.removed); if (endpoint !== null) go(['webhooks']) } })}
+        onConfirm={() => remove.mutate(undefined, { onSuccess: () => { close(); notify(own.removed); go(['webhooks']) } })}
       >
         {own.removeWhy}
       </Confirm>

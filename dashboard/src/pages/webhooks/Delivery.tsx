@@ -39,7 +39,7 @@ function Delivery({ id, endpoint }: { readonly id: string; readonly endpoint: En
   )
   return (
     <>
-      <PageLink to={placeOf(endpoint)} size="sm">{endpoint === null ? text.back : text.backToEndpoint}</PageLink>
+      <PageLink to={placeOf(endpoint)} size="sm">{text.backToEndpoint}</PageLink>
       <PageHeader
         title={present === undefined ? text.delivery : text.deliveryOf(present.type)} actions={actions}
         about={present && <Group gap="xs"><StatusBadge state={present.status} label={text.statuses[present.status]} tone={TONES[present.status] ?? 'plain'} /><Ago at={present.created_at} /></Group>}

@@ -1,6 +1,7 @@
 import { Button, Checkbox, Group, Select, Stack, Switch, Textarea, TextInput } from '@mantine/core'
 import { useState } from 'react'
 import type { components } from '../../api/schema'
+import classes from '../../parts/parts.module.css'
 import { Allowed, useMay } from '../../parts/Role'
 import { Failure } from '../../parts/States'
 import { itemsOf } from '../../rules/secret-state'
@@ -63,7 +64,7 @@ export function EndpointForm({ present, isWebhook = false, save, isPending, erro
         )}
         <Switch label={text.enabled} description={text.enabledHelp} checked={enabled} onChange={(event) => setEnabled(event.currentTarget.checked)} disabled={mayNot} />
         {error !== null && <Failure error={error} title={text.save} />}
-        <Group justify="flex-end">
+        <Group justify="flex-end" className={classes.foot}>
           <Allowed to={operation.needs}>
             {(control) => <Button {...control} type="submit" loading={isPending} disabled={control.disabled || types.length === 0}>{present === null && !isWebhook ? text.create : text.save}</Button>}
           </Allowed>

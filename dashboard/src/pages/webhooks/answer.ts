@@ -6,8 +6,8 @@ interface Answered {
   readonly duration_ms: number | null
 }
 
-/** "HTTP 200 in 12 ms", "no answer in 5 sec". */
+/** "HTTP 200 in 12 ms", "No response after 5 sec", "No response" at once. */
 export function answerOf({ http_status: status, duration_ms: ms }: Answered): string {
-  const what = status === null ? text.noAnswer : text.http(status)
-  return ms === null ? what : `${what} ${text.took(duration(ms / 1000))}`
+  if (status !== null) return ms === null ? text.http(status) : `${text.http(status)} ${text.took(duration(ms / 1000))}`
+  return ms === null || ms === 0 ? text.noAnswer : `${text.noAnswer} ${text.waited(duration(ms / 1000))}`
 }

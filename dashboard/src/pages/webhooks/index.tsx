@@ -1,69 +1,82 @@
-/** The account's webhook: its calls, its settings, its log; and the endpoints besides it. */
-import { Group, Paper, Stack, Title } from '@mantine/core'
-import { Suspense, useState } from 'react'
+/** The account's endpoints and its classic webhook, and a new endpoint. */
+import { Button, Group, Modal, Stack, Text } from '@mantine/core'
+import { IconPlus } from '@tabler/icons-react'
+import { useState } from 'react'
 import { useRead, useWrite } from '../../api/queries'
-import type { components } from '../../api/schema'
 import { SecretOnce } from '../../parts/Copy'
-import { later } from '../../parts/later'
-import { notify } from '../../parts/notify'
+import { Foreign } from '../../parts/Foreign'
+import { ItemList, ItemRow } from '../../parts/Items'
+import { PageLink, useGo } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
-import { Empty, Lines, Loaded } from '../../parts/States'
+import classes from '../../parts/parts.module.css'
+import { Allowed } from '../../parts/Role'
+import { Empty, Failure, Loaded } from '../../parts/States'
+import { StatusBadge } from '../../parts/Status'
+import { filterText, type EndpointFilters } from '../../rules/endpoint-filters'
+import { text as shared } from '../../words/parts'
 import { text } from '../../words/webhooks'
-import { Changes, PingButton } from './Changes'
-import { Deliveries } from './Deliveries'
-import { EndpointForm, UNFILTERED, type Wish } from './EndpointForm'
-import { Endpoints } from './Endpoints'
-import { HealthFigures } from './Health'
-import { usePing } from './log'
-import { Ping } from './Ping'
+import { EndpointForm, UNFILTERED, type Endpoint, type Wish } from './EndpointForm'
+import { ENDPOINT_TYPES, WEBHOOK_TYPES, placeOf, type EndpointId } from './log'
 
-const Verify = later(() => import('./Verify'))
+const TONES = { new: 'plain', answering: 'good', failing: 'bad' } as const
 
 export default function WebhooksPage() {
-  const webhook = useRead(['webhook'], (api) => api.GET('/v1/webhook'))
-  const [secret, setSecret] = useState<string | null>(null)
-  const ping = usePing(null)
-  const present = webhook.data?.webhook ?? null
-  const actions = present === null ? undefined : <PingButton endpoint={null} enabled={present.enabled} ping={ping} />
+  const [isAdding, setAdding] = useState(false)
+  const endpoints = useRead(['endpoints'], (api) => api.GET('/v1/endpoints'))
+  const classic = useRead(['webhook'], (api) => api.GET('/v1/webhook'))
+  const webhook = classic.data?.webhook ?? null
+  const add = (
+    <Allowed to="createEndpoint">
+      {(control) => <Button {...control} leftSection={<IconPlus size={16} />} aria-haspopup="dialog" onClick={() => setAdding(true)}>{text.add}</Button>}
+    </Allowed>
+  )
   return (
     <>
-      <PageHeader title={text.title} about={text.about} actions={actions} />
-      <Loaded query={webhook}>
-        {({ health }) => (
-          <Stack gap="xl">
-            {present === null && <Empty title={text.none}>{text.noneNext}</Empty>}
-            {secret !== null && <SecretOnce secrets={[{ name: text.secret, value: secret }]} onStored={() => setSecret(null)} />}
-            {ping.data !== undefined && <Ping id={ping.data.delivery.id} endpoint={null} />}
-            {health != null && <HealthFigures health={health} />}
-            <Stack gap="sm" component="section" aria-label={text.settings}>
-              <Group justify="space-between">
-                <Title order={2} size="h4">{text.settings}</Title>
-                {present !== null && <Changes endpoint={null} onSecret={setSecret} />}
-              </Group>
-              <Settings key={present?.updated_at ?? ''} webhook={present} onSecret={setSecret} />
-            </Stack>
-            {present !== null && <Deliveries endpoint={null} />}
-            <Endpoints />
-            <Suspense fallback={<Lines count={3} />}><Verify /></Suspense>
-          </Stack>
+      <PageHeader title={text.title} about={`${text.about} ${text.endpointsAbout}`} actions={add} />
+      {classic.error !== null && <Failure error={classic.error} />}
+      <Loaded query={endpoints} isEmpty={({ endpoints: own }) => own.length === 0 && webhook === null && classic.data !== undefined} empty={<Empty title={text.noEndpoint}>{text.noEndpointNext}</Empty>}>
+        {({ endpoints: own }) => (
+          <ItemList label={text.list}>
+            {webhook !== null && <Row id={null} of={{ ...UNFILTERED, ...webhook, types: webhook.events }} state={classic.data?.health?.state ?? 'new'} allTypes={WEBHOOK_TYPES.length} />}
+            {own.map((endpoint) => <Row key={endpoint.id} id={endpoint.id} of={endpoint} state={endpoint.state} allTypes={ENDPOINT_TYPES.length} />)}
+          </ItemList>
         )}
       </Loaded>
+      {isAdding && <NewEndpoint onClose={() => setAdding(false)} />}
     </>
   )
 }
 
-function Settings({ webhook, onSecret }: { readonly webhook: components['schemas']['Webhook'] | null; readonly onSecret: (secret: string) => void }) {
-  const save = useWrite((api, { url, types, enabled }: Wish) => api.PUT('/v1/webhook', { body: { url, events: types ?? null, enabled } }), ['webhook', 'deliveries', 'progress'])
-  const saved = ({ secret }: { readonly secret?: string | null }) => {
-    notify(text.ofWebhook.saved)
-    if (secret != null) onSecret(secret)
-  }
+function Row({ id, of: { url, enabled, ...filters }, state, allTypes }: {
+  readonly id: EndpointId
+  readonly of: EndpointFilters & Pick<Endpoint, 'url' | 'enabled'>
+  readonly state: keyof typeof TONES
+  readonly allTypes: number
+}) {
   return (
-    <Paper withBorder p="md">
-      <EndpointForm
-        isWebhook present={webhook === null ? null : { ...UNFILTERED, ...webhook, types: webhook.events }}
-        save={(wish) => save.mutate(wish, { onSuccess: saved })} isPending={save.isPending} error={save.error}
-      />
-    </Paper>
+    <ItemRow faded={!enabled}>
+      <Stack gap={2} miw={0} flex="1 1 260px">
+        <PageLink to={placeOf(id)} fw={600} className={classes.break}><Foreign text={url} /></PageLink>
+        <Text size="sm" c="dimmed" className={classes.break}>{filterText(filters, allTypes)}</Text>
+      </Stack>
+      <Group gap="xs">
+        {id === null && <StatusBadge state="classic" label={text.classic} />}
+        {!enabled && <StatusBadge state="disabled" label={text.disabled} />}
+        <StatusBadge state={state} label={text.healthStates[state]} tone={TONES[state]} />
+      </Group>
+    </ItemRow>
+  )
+}
+
+function NewEndpoint({ onClose }: { readonly onClose: () => void }) {
+  const go = useGo()
+  const create = useWrite((api, body: Wish) => api.POST('/v1/endpoints', { body }), ['endpoints'])
+  const made = create.data
+  return (
+    <Modal opened onClose={onClose} size="lg" title={text.add} closeOnClickOutside={made === undefined} closeButtonProps={{ 'aria-label': shared.close }}>
+      {made === undefined
+        ? <EndpointForm present={null} save={(wish) => create.mutate(wish)} isPending={create.isPending} error={create.error} />
+        : <SecretOnce secrets={[{ name: text.secret, value: made.secret }]} onStored={() => go(placeOf(made.endpoint.id))} />}
+    </Modal>
   )
 }

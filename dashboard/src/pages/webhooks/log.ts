@@ -32,8 +32,7 @@ const WEBHOOK = 'account'
 export const idFrom = (part: string): EndpointId => (part === WEBHOOK ? null : part)
 
 /** The page of the log, or of a delivery in it. */
-export const placeOf = (endpoint: EndpointId, id?: string): readonly string[] =>
-  id === undefined ? ['webhooks', ...(endpoint === null ? [] : [endpoint])] : ['webhooks', endpoint ?? WEBHOOK, id]
+export const placeOf = (endpoint: EndpointId, id?: string): readonly string[] => ['webhooks', endpoint ?? WEBHOOK, ...(id === undefined ? [] : [id])]
 
 interface LogFilters {
   readonly status: Delivery['status'] | undefined

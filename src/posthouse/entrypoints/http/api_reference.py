@@ -41,7 +41,6 @@ _POLICY: Final = (
 )
 _HEADERS: Final = {
     "Content-Security-Policy": _POLICY,
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cross-Origin-Opener-Policy": "same-origin",
 }

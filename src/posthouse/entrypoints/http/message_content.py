@@ -17,7 +17,6 @@ from posthouse.rules.attachment import content_disposition, download_name
 
 # The headers of every response that shows mail or leads to it.
 PRIVATE_HEADERS: Final = {
-    "X-Content-Type-Options": "nosniff",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
     "Cross-Origin-Resource-Policy": "same-origin",
@@ -51,6 +50,5 @@ def attachment_response(attachment: Attachment, media_type: str, headers: Mappin
     own = {
         "Content-Disposition": content_disposition(name),
         "Content-Security-Policy": "default-src 'none'; sandbox",
-        "X-Content-Type-Options": "nosniff",
     }
     return Response(attachment.content, media_type=media_type, headers={**(headers or {}), **own})

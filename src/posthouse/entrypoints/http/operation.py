@@ -104,16 +104,17 @@ class Declared(TypedDict, total=False):
 
     `tag` and `scopes` are the operation's, where they are not the family's; a program's key needs the scopes. `stores`
     is refused while disk space is low; `is_own` concerns only the user, and is open also without the second factor that
-    an account requires; the account's log says when an operator reads what `shows_content`. `errors` are statuses
-    besides those that follow from the signature; `example` is an answer, if that of the model doesn't fit; `extra` is
-    merged into the document.
+    an account requires; `ends_impersonation` is the only change that an operator who impersonates a viewer can make;
+    `read_action` is what the account's log says when they read it. `errors` are statuses besides those that follow from
+    the signature; `example` is an answer, if that of the model doesn't fit; `extra` is merged into the document.
     """
 
     tag: str
     scopes: tuple[Scope, ...]
     stores: bool
     is_own: bool
-    shows_content: bool
+    read_action: str
+    ends_impersonation: bool
     status: int
     errors: Sequence[int]
     body_bytes_max: int
@@ -168,7 +169,8 @@ class Operations:
                 Operator in callers,
                 declared.get("stores", False),
                 declared.get("is_own", False),
-                declared.get("shows_content", False),
+                declared.get("read_action", ""),
+                declared.get("ends_impersonation", False),
             )
             _check(operation_id, access, callers)
             summary, _, description = cleandoc(function.__doc__ or "").partition("\n")

@@ -25,9 +25,9 @@ from posthouse.rules.refusal import Code, Refusal
 
 log = structlog.get_logger(__name__)
 
-# Responses under /v1 carry secrets and personal data, which no cache may store, and texts and files from outside, which
-# no browser may treat as a page.
-_PRIVATE: Final = {b"cache-control": b"no-store", b"x-content-type-options": b"nosniff"}
+# These responses carry secrets and personal data, which no cache may store.
+_PRIVATE_PATHS: Final = ("/v1/", "/emails/")
+_PRIVATE: Final = {b"cache-control": b"no-store"}
 _CAPTURE: Final = {"posthouse-outbound": "capture"}
 # Otherwise a client that retries immediately would be refused thousands of times a second, at the expense of others.
 _TOO_MANY_SECONDS: Final = 0.25
@@ -68,7 +68,7 @@ class RequestMiddleware:
         self._response_limits = ResponseLimits()
         self._expects_no_proxy = not names_proxies
         self._logs_unavailable_at = 0.0
-        self._own_headers = _CAPTURE if captures else {}
+        self._own_headers = responses.EVERY | _CAPTURE if captures else responses.EVERY
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         if scope["type"] != "http":
@@ -84,7 +84,7 @@ class RequestMiddleware:
         frame_headers = {"x-request-id": request_id_text, **self._own_headers}
         scope[responses.FRAME_HEADERS] = frame_headers
         scope[responses.STATUS] = 0
-        is_private = scope["path"].startswith("/v1/")
+        is_private = scope["path"].startswith(_PRIVATE_PATHS)
         is_send = scope["path"] == "/emails" and scope["method"] == "POST"
         is_page = False
         began_at = time.perf_counter()
@@ -97,11 +97,10 @@ class RequestMiddleware:
                 if is_page and responses.IS_HEAD not in scope:
                     self._unauthenticated.note_page(scope, message["headers"])
                 scope[responses.STATUS] = message["status"]
-                own = [(name.encode(), value.encode()) for name, value in frame_headers.items()]
-                message["headers"] = [*message["headers"], *own]
+                own = {name.encode(): value.encode() for name, value in frame_headers.items()}
                 if is_private:
-                    others = [header for header in message["headers"] if header[0] not in _PRIVATE]
-                    message["headers"] = [*others, *_PRIVATE.items()]
+                    own |= _PRIVATE
+                message["headers"] = [*(header for header in message["headers"] if header[0] not in own), *own.items()]
             await send(message)
 
         try:

@@ -28,6 +28,9 @@ CONNECTIONS: Final = "posthouse.connections"
 # Called when the server begins to stop, before it waits for open requests.
 ON_STOP: Final = "posthouse.on_stop"
 
+# No browser may treat a text or file from outside as a page.
+EVERY: Final = {"x-content-type-options": "nosniff"}
+
 FAULT: Final = Refusal(
     Code.INTERNAL_ERROR,
     "The service failed, and the failure was logged. Try again, and quote the request id if it fails again.",

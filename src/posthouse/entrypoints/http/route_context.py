@@ -68,7 +68,8 @@ class Access:
     is_for_operators: bool = False
     stores: bool = False
     is_own: bool = False
-    shows_content: bool = False
+    read_action: str = ""
+    ends_impersonation: bool = False
 
     @property
     def is_public(self) -> bool:
@@ -218,7 +219,7 @@ async def require_still_allowed(request: Request) -> None:
 
 def _require_allowed(request: Request, member: Member) -> None:
     access = access_of(request)
-    if member.impersonated_until is not None and request.method not in _READING:
+    if member.impersonated_until is not None and request.method not in _READING and not access.ends_impersonation:
         raise Refusal(Code.FORBIDDEN, "A read-only impersonation can change nothing: end it first.")
     if access.role is None:
         raise LookupError(f"{request.url.path} is for members, and names no role")
@@ -228,11 +229,12 @@ def _require_allowed(request: Request, member: Member) -> None:
 
 
 async def _check_member(request: Request, member: Member) -> None:
-    """Also logs it in the account's log before an operator who impersonates a viewer sees a message's content."""
+    """Also logs it in the account's log before an operator who impersonates a viewer sees content or takes a file."""
     _require_allowed(request, member)
-    if member.impersonated_until is not None and access_of(request).shows_content:
+    action = access_of(request).read_action
+    if member.impersonated_until is not None and action:
         message_lookup = flow_of(request, MessageLookup).by(member.actor)
-        await message_lookup.note_content_read(member.account_id, request.path_params["id"])
+        await message_lookup.note_read(member.account_id, action, request.path_params.get("id"))
 
 
 async def body_of(request: Request, model: type[Body], bytes_max: int = SMALL_BODY_BYTES_MAX) -> Body:

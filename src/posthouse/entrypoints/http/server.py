@@ -242,7 +242,7 @@ class BoundedConnection(HttpToolsProtocol):
         request_ids: RequestIds = self.app_state[responses.REQUEST_IDS]
         request_id = ids.text(ids.REQUEST, request_ids.new())
         body = responses.encoded({"error": refusal.text, "code": refusal.code.value, "request_id": request_id})
-        headers = {**responses.error_headers(refusal), "x-request-id": request_id}
+        headers = {**responses.error_headers(refusal), "x-request-id": request_id, **responses.EVERY}
         self.transport.write(_response(http_status(refusal.code), headers, body, is_last=True))
         self.transport.close()
 

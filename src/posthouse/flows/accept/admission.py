@@ -159,11 +159,11 @@ class Admission(Flow):
         )
 
     async def _impersonator(self, impersonation: Claims) -> Member:
-        """An operator, for as long as the login that the impersonation began with is valid."""
+        """An operator, until they end the impersonation or the login that it began with ends."""
         now = self._clock.now()
-        session = await self._control_cache.operator_session(impersonation.session_id, impersonation.user_id, now)
+        session = await self._control_cache.impersonator(impersonation, now)
         if session is None:
-            raise _unauthorized("The impersonation is over, since the operator logged out.")
+            raise _unauthorized("The impersonation is over: the operator ended it, or logged out.")
         credential.require_operator(session, now)
         return Member(
             impersonation.account_id,

@@ -20,7 +20,7 @@ from posthouse.rules.credential import OPERATOR, SESSION_MAX, Actor, Role
 from posthouse.rules.ids import AccountId, SessionId, UserId
 from posthouse.rules.login import SecretUse
 from posthouse.rules.refusal import Code, Refusal
-from posthouse.store import accounts, logins, second_factors, sessions, users
+from posthouse.store import accounts, audit_log, logins, second_factors, sessions, users
 from posthouse.store.postgres import Connection
 from posthouse.store.second_factors import SecondFactorRow
 from posthouse.store.sessions import RenewableSession
@@ -113,9 +113,18 @@ class Sessions(Flow):
             self._login_notices.note_login(user.id, user.email, peer, user_agent)
 
     async def logout(self, member: Member) -> None:
-        """End the session and all of its tokens."""
+        """End the session and all of its tokens; of an operator who impersonates a viewer, only the impersonation."""
+        now = self._clock.now()
         async with self._database.transaction() as tx:
-            await sessions.revoke(tx, member.session_id, member.user_id, self._clock.now())
+            if member.impersonated_until is None:
+                await sessions.revoke(tx, member.session_id, member.user_id, now)
+                return
+            action, detail = "account.impersonation_ended", audit_log.impersonation_detail(member.impersonated_until)
+            account = await accounts.find_by_id(tx, member.account_id)
+            if account is None:
+                raise Refusal(Code.UNAUTHORIZED, OVER)
+            await self._audit_log.add_entry(tx, account.id, OPERATOR, action, account.name, now, detail)
+            await self._operator_log.add_entry(tx, action, account.name, now, detail)
 
     async def live(self, member: Member) -> Sequence[SessionRow]:
         """The user's sessions, newest first."""

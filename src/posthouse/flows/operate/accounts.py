@@ -26,6 +26,7 @@ from posthouse.store import (
     acceptance,
     account_figures,
     accounts,
+    audit_log,
     credentials,
     delivery_schedule,
     domains,
@@ -272,7 +273,7 @@ class Accounts(Flow):
             found = await _account(tx, account)
             now = self._clock.now()
             until = now + IMPERSONATION_MAX
-            await self._note(tx, found, "account.impersonated", now, {"until": until.isoformat(timespec="seconds")})
+            await self._note(tx, found, "account.impersonated", now, audit_log.impersonation_detail(until))
         return Impersonation(found, until)
 
     async def close_account(self, account: str, reason: str) -> ClosedAccount:

@@ -23,17 +23,20 @@ from posthouse.store.postgres import Connection
 from posthouse.store.seal import SealError, sealing_key_id
 
 DAYS_NAMED_MAX: Final = 3
+MEMBERS_NAMED_MAX: Final = 3
 
 
 @dataclass(frozen=True, slots=True)
 class DoctorSettings:
     """`dashboard_lack` says why the dashboard can't be served, and what to do.
 
-    `backup_max` is how old the last backup may be, None if that is not checked.
+    `sender_account` is the name or id of the account that sends the service's own mail, if it sends any. `backup_max`
+    is how old the last backup may be, None if that is not checked.
     """
 
     public_url: str = ""
     trusted_proxies: str = ""
+    sender_account: str = ""
     captures: bool = False
     dashboard_lack: str | None = None
     stream_replicas: int = 1
@@ -98,7 +101,7 @@ class Doctor(Flow):
                 return checks
             now = self._clock.now()
             checks += [await self._partitions(connection), await self._seal_keys(connection)]
-            checks += await self._sandbox(connection)
+            checks += [*await self._sandbox(connection), *await self._sender(connection)]
             checks += database_check.check_waiting(
                 await doctor.waiting(connection, now), now, self._settings.backup_max
             )
@@ -179,6 +182,23 @@ class Doctor(Flow):
                 f"new accounts share {name}" if is_well else f"{name} is not a verified domain of {account}",
                 f"Add it with `posthouse domain add {account!r} {name}`, publish its records, and verify it: until "
                 "then new accounts need their own domain for their first message.",
+            )
+        ]
+
+    async def _sender(self, connection: Connection) -> list[DoctorCheck]:
+        account = self._settings.sender_account
+        # Captured mail is there to be read.
+        if not account or self._settings.captures:
+            return []
+        others = await doctor.members_who_are_not_operators(connection, account)
+        named = ", ".join(others[:MEMBERS_NAMED_MAX]) + (" …" if len(others) > MEMBERS_NAMED_MAX else "")
+        return [
+            expect(
+                "sender_members",
+                not others,
+                f"{named} of {account}: not operators" if others else f"every member of {account} is an operator",
+                f"Remove them with `posthouse user remove {account!r} ADDRESS`, or name an account without customers "
+                "in service.sender_account.",
             )
         ]
 

@@ -13,6 +13,7 @@ from posthouse.rules import learned_limits as rules
 from posthouse.rules.lane import PROVIDERS, LaneLimits
 from posthouse.rules.learned_limits import Change, LaneScope, LaneState, LearnedLimits, LimitChange
 from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.route import is_relay_lane
 from posthouse.store import lanes, learned_limits
 from posthouse.store.delivery_schedule import PAUSE_KNOWN_WITHIN
 from posthouse.store.lanes import FirstLanes as FirstLanes
@@ -183,7 +184,7 @@ def _place(ip: str, lane: str) -> LaneScope:
 
 def _lane(given: str) -> str:
     name = given.strip().lower()
-    if name not in PROVIDERS and "." not in name:
+    if name not in PROVIDERS and "." not in name and not is_relay_lane(name):
         raise invalid(f"`lane`: {given!r} is not a lane: give a domain, or one of {', '.join(PROVIDERS)}.")
     return name
 

@@ -22,6 +22,8 @@ from posthouse.store.message_search import IdRange, MessageKey
 from posthouse.store.postgres import Connection
 
 QUOTED_CHARACTERS_MAX: Final = 500
+# In the account's log.
+CONTENT_READ: Final = "message.content_read"
 
 # `queued as em_01k…`, a recipient's `rc_01k…`, `Message-ID: <01k…@mail.example.com>`. A message's id is a recipient's
 # id without the recipient's number.
@@ -71,6 +73,15 @@ class MessageLookup(Flow):
             return FoundMessages([], is_more=False)
         raise invalid("`q` is a message's id, a text that contains one, or a whole address, such as ada@example.com.")
 
+    async def newest(self, account_id: AccountId, count: int) -> list[FoundMessage]:
+        """The account's newest messages of the last 7 days."""
+        now = self._clock.now()
+        span = IdRange(ids.lowest_id(now - SEARCHED), ids.lowest_id(now + CLOCKS_DIFFER))
+        async with self._database.connection() as connection:
+            found = await message_search.newest(connection, account_id, span, count)
+            places = [MessageKey(account_id, message_id) for message_id in found]
+            return await message_search.shown_to_operators(connection, places)
+
     async def account_of(self, given_id: str) -> AccountId:
         """The account whose message it is."""
         message_id = ids.parse(ids.MESSAGE, given_id)
@@ -82,14 +93,17 @@ class MessageLookup(Flow):
             raise Refusal(Code.NOT_FOUND, "No account has a message with that id.")
         return place.account_id
 
-    async def note_content_read(self, account_id: AccountId, given_id: str) -> None:
-        """Log the access; to be called before an operator sees the message's content. Ignores a text that is no id."""
-        if ids.parse(ids.MESSAGE, given_id) is None:
+    async def note_read(self, account_id: AccountId, action: str, message_id: str | None = None) -> None:
+        """Log the access; to be called before an operator sees the message, or the file with all of the account's.
+
+        Ignores a text that is no message's id.
+        """
+        if message_id is not None and ids.parse(ids.MESSAGE, message_id) is None:
             return
-        now = self._clock.now()
+        target, now = message_id or ids.text(ids.ACCOUNT, account_id), self._clock.now()
         async with self._database.transaction() as tx:
-            await self._audit_log.add_entry(tx, account_id, OPERATOR, "message.content_read", given_id, now)
-            await self._operator_log.add_entry(tx, "message.content_read", given_id, now)
+            await self._audit_log.add_entry(tx, account_id, OPERATOR, action, target, now)
+            await self._operator_log.add_entry(tx, action, target, now)
 
     async def _with_address(self, connection: Connection, address: str) -> FoundMessages:
         now = self._clock.now()

@@ -86,7 +86,7 @@ _PAGE: Final = """\
 
 @router.get("/captured/style.css")
 async def style(request: Request) -> Response:
-    return _STYLE.response(request.headers, {"X-Content-Type-Options": "nosniff", "Cache-Control": "no-cache"})
+    return _STYLE.response(request.headers, {"Cache-Control": "no-cache"})
 
 
 @router.get("/captured/open/{token}")

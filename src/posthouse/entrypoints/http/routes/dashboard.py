@@ -35,7 +35,7 @@ FRAME_BYTES_MAX: Final = limits.HTTP_BODY_BYTES_MAX
 FRAMES_BYTES_MAX: Final = 4 * FRAME_BYTES_MAX
 
 _PAGE_HEADERS: Final = {**PRIVATE_HEADERS, "Cross-Origin-Opener-Policy": "same-origin"}
-_FILE_HEADERS: Final = {"X-Content-Type-Options": "nosniff", "Cross-Origin-Resource-Policy": "same-origin"}
+_FILE_HEADERS: Final = {"Cross-Origin-Resource-Policy": "same-origin"}
 _NOT_BUILT_POLICY: Final = "default-src 'none'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'"
 _NOT_BUILT: Final = f"""\
 <!doctype html>

@@ -36,6 +36,7 @@ from posthouse.entrypoints.http.shapes import (
 )
 from posthouse.flows.account.message_detail import DeliveryAttempt, Detail, RecipientTimeline, Timeline
 from posthouse.flows.account.message_detail import MessageDetail as DetailFlow
+from posthouse.flows.operate.message_lookup import CONTENT_READ
 from posthouse.flows.shared.principal import Caller
 from posthouse.rules import ids
 from posthouse.rules.attachment import DOWNLOAD_TYPES, download_type
@@ -342,7 +343,7 @@ async def get_message(caller: Caller, message_id: GivenMessageId, message_detail
     return MessageDetailResponse(message=_detail(detail))
 
 
-@router.get("/v1/messages/{id}/content", Role.VIEWER, shows_content=True, content=MessageContentResponse)
+@router.get("/v1/messages/{id}/content", Role.VIEWER, read_action=CONTENT_READ, content=MessageContentResponse)
 async def get_message_content(
     caller: Caller, message_id: GivenMessageId, request: Request, message_detail: DetailFlow
 ) -> HttpResponse:
@@ -354,7 +355,7 @@ async def get_message_content(
     return await asyncio.to_thread(model_response, request, content)
 
 
-@router.get("/v1/messages/{id}/raw", Role.VIEWER, shows_content=True, content="message/rfc822")
+@router.get("/v1/messages/{id}/raw", Role.VIEWER, read_action=CONTENT_READ, content="message/rfc822")
 async def get_message_raw(caller: Caller, message_id: GivenMessageId, message_detail: DetailFlow) -> HttpResponse:
     """The stored bytes of a message, before each recipient's copy is signed"""
     raw = await message_detail.raw(caller.account_id, message_id)
@@ -362,12 +363,11 @@ async def get_message_raw(caller: Caller, message_id: GivenMessageId, message_de
     headers = {
         "Content-Disposition": f'attachment; filename="{message_id}.eml"',
         "Content-Security-Policy": "default-src 'none'; sandbox",
-        "X-Content-Type-Options": "nosniff",
     }
     return HttpResponse(raw, media_type="message/rfc822", headers=headers)
 
 
-@router.get("/v1/messages/{id}/attachments/{part}", Role.VIEWER, shows_content=True, content=DOWNLOAD_TYPES)
+@router.get("/v1/messages/{id}/attachments/{part}", Role.VIEWER, read_action=CONTENT_READ, content=DOWNLOAD_TYPES)
 async def get_message_attachment(
     caller: Caller,
     message_id: GivenMessageId,

@@ -149,6 +149,7 @@ async def list_messages(caller: Caller, request: Request, message_search: Messag
 @router.get(
     "/v1/messages/export",
     Role.VIEWER,
+    read_action="messages.exported",
     errors=(429,),
     content=CSV_TYPE,
     extra={

@@ -4,6 +4,7 @@ Accounts: list and read them, and change what they may do. Users: find one, and 
 """
 
 from collections.abc import Sequence
+from datetime import date
 from functools import partial
 from typing import Annotated, Final, Literal
 
@@ -16,6 +17,8 @@ from posthouse.entrypoints.http.operation import Converted, IdempotencyKey, Oper
 from posthouse.entrypoints.http.route_context import PAGE_DEFAULT, Cursor
 from posthouse.entrypoints.http.routes.account import WarmUpDay
 from posthouse.entrypoints.http.routes.message_changes import Resend, ResendId, ResendRequest, ResendResponse
+from posthouse.entrypoints.http.routes.operator_messages import FoundMessage
+from posthouse.entrypoints.http.routes.team import AuditEntry
 from posthouse.entrypoints.http.shapes import (
     AvailableCredits,
     HasSecondFactor,
@@ -34,8 +37,10 @@ from posthouse.entrypoints.http.shapes import (
 )
 from posthouse.flows.account.resends import Resends
 from posthouse.flows.account.sessions import Sessions
+from posthouse.flows.account.team import Team
 from posthouse.flows.account.usage_and_ledger import UsageAndLedger
 from posthouse.flows.operate.accounts import AccountOrder, AccountRow, Accounts
+from posthouse.flows.operate.message_lookup import MessageLookup
 from posthouse.flows.operate.operators import Operators
 from posthouse.flows.shared.principal import Operating
 from posthouse.rules import ids
@@ -47,6 +52,8 @@ router = Operations("Operator")
 
 # For its domains, and for its users.
 SHOWN_OF_ACCOUNT: Final = 100
+NEWEST_OF_ACCOUNT: Final = 20
+DAYS_OF_ACCOUNT: Final = 30
 _EMAIL: Final = Field(examples=["ada@example.com"])
 AccountName = Annotated[str, Path(description="Its name or id.")]
 
@@ -185,6 +192,16 @@ class OperatorMember(Shown):
     role: Role
 
 
+class OperatorAccountDay(Shown):
+    model_config = examples({"day": "2026-11-15", "accepted": 9310, "delivered": 9105, "bounced": 84, "failed": 2})
+
+    day: Annotated[date, described("In UTC.")]
+    accepted: Annotated[int, read_from("usage", "live", "accepted"), described("Recipients of live mail.")]
+    delivered: Annotated[int, read_from("usage", "live", "delivered")]
+    bounced: Annotated[int, read_from("usage", "live", "bounced")]
+    failed: Annotated[int, read_from("usage", "live", "failed")]
+
+
 class OperatorAccountDetail(Response):
     account: OperatorAccount
     granted: Annotated[int, described("All credits ever granted, less those taken back.", examples=[50000])]
@@ -194,6 +211,9 @@ class OperatorAccountDetail(Response):
     limits: OperatorLimits
     domains: Annotated[list[OperatorDomain], described("At most 100.")]
     users: Annotated[list[OperatorMember], described("At most 100.")]
+    usage: Annotated[list[OperatorAccountDay], described("The last 30 days, newest first.")]
+    messages: Annotated[list[FoundMessage], described("The newest 20 of the last 7 days.")]
+    log: Annotated[list[AuditEntry], described("The newest 20 entries of the account's own log.")]
 
 
 class SuspendRequest(RequestModel):
@@ -287,10 +307,14 @@ async def operator_get_account(
     account: AccountName,
     accounts: Accounts,
     usage_and_ledger: UsageAndLedger,
+    message_lookup: MessageLookup,
+    team: Team,
 ) -> OperatorAccountDetail:
-    """An account: its limits, its domains and its users"""
+    """An account: its limits, domains, users and use, its newest messages, and its log"""
     found = await accounts.account(account)
-    summary = await usage_and_ledger.account(found.account.id)
+    account_id = found.account.id
+    summary = await usage_and_ledger.account(account_id)
+    usage = await usage_and_ledger.usage(account_id, days=str(DAYS_OF_ACCOUNT))
     (shown,) = await _accounts(accounts, [found.account])
     return OperatorAccountDetail(
         account=shown,
@@ -299,6 +323,9 @@ async def operator_get_account(
         limits=OperatorLimits.of(summary),
         domains=OperatorDomain.of_all(found.domains[:SHOWN_OF_ACCOUNT]),
         users=OperatorMember.of_all(found.members[:SHOWN_OF_ACCOUNT]),
+        usage=OperatorAccountDay.of_all(usage.days),
+        messages=FoundMessage.of_all(await message_lookup.newest(account_id, NEWEST_OF_ACCOUNT)),
+        log=AuditEntry.of_all((await team.log(account_id, NEWEST_OF_ACCOUNT)).items),
     )
 
 

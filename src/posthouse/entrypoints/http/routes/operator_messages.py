@@ -31,7 +31,7 @@ from posthouse.entrypoints.http.shapes import (
 )
 from posthouse.flows.account.message_detail import MessageDetail
 from posthouse.flows.operate.accounts import Accounts
-from posthouse.flows.operate.message_lookup import MessageLookup, explained
+from posthouse.flows.operate.message_lookup import CONTENT_READ, MessageLookup, explained
 from posthouse.flows.operate.monitor import Monitor, RecipientTimeline, StoredLimitChange, Timeline
 from posthouse.rules import ids
 from posthouse.rules.explanation import explain
@@ -169,7 +169,7 @@ async def operator_get_message_content(
     """The content of a message; the account's log says that an operator read it"""
     account_id = await message_lookup.account_of(message_id)
     content = await message_detail.content(account_id, message_id)
-    await message_lookup.note_content_read(account_id, message_id)
+    await message_lookup.note_read(account_id, CONTENT_READ, message_id)
     return await asyncio.to_thread(model_response, request, MessageContentResponse(content=MessageContent.of(content)))
 
 

@@ -365,12 +365,17 @@ async def end_session(member: Member, session_id: _SessionId, sessions: Sessions
     return DeletedResponse(deleted=True)
 
 
-@router.post("/v1/auth/logout", Role.VIEWER, is_own=True, content=LogoutResponse)
+@router.post("/v1/auth/logout", Role.VIEWER, is_own=True, ends_impersonation=True, content=LogoutResponse)
 async def logout(member: Member, request: Request, sessions: Sessions) -> HttpResponse:
-    """End the session, and all of its tokens"""
-    await sessions.logout(member)
+    """End the session, and all of its tokens
+
+    With the token of a read-only impersonation, only the impersonation ends.
+    """
+    await sessions.by(member.actor).logout(member)
     response = model_response(request, LogoutResponse(logged_out=True))
-    _remove_cookie(request, response)
+    # The cookie is that of the operator's own session.
+    if member.impersonated_until is None:
+        _remove_cookie(request, response)
     return response
 
 

@@ -18,8 +18,9 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 from posthouse.entrypoints.http.operation import Operations
 from posthouse.entrypoints.http.request_body import BodyReader
 from posthouse.entrypoints.http.request_head import check_content_type
+from posthouse.entrypoints.refusals import http_status
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
-from posthouse.rules.refusal import invalid
+from posthouse.rules.refusal import Refusal, invalid
 from posthouse.rules.unsubscribe import PATH, TOKEN_CHARACTERS_MAX, ListMember
 
 # The form field of RFC 8058 takes 100 bytes when url-encoded, and 300 as multipart.
@@ -32,7 +33,6 @@ _STYLE_HASH: Final = b64encode(sha256(_STYLE.encode()).digest()).decode()
 _HEADERS: Final = {
     "Content-Security-Policy": f"default-src 'none'; style-src 'sha256-{_STYLE_HASH}'; form-action 'self'; "
     "base-uri 'none'; frame-ancestors 'none'",
-    "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",
     "Referrer-Policy": "no-referrer",
     "Cache-Control": "no-store",
@@ -49,12 +49,14 @@ _PAGE: Final = """\
 <style>{style}</style>
 </head>
 <body>
-<h1>Unsubscribe</h1>
-<p>{email} gets mail from the list <strong>{mailing_list}</strong>.</p>
-<form method="post"><input type="hidden" name="{field}" value="{value}"><button>Unsubscribe</button></form>
+<h1>{heading}</h1>
+{content}
 </body>
 </html>
 """
+_QUESTION: Final = f"""\
+<p><bdi>{{email}}</bdi> gets mail from the list <strong><bdi>{{mailing_list}}</bdi></strong>.</p>
+<form method="post"><input type="hidden" name="{FIELD}" value="{VALUE}"><button>Unsubscribe</button></form>"""
 
 _FORM: Final = {
     "schema": {
@@ -84,9 +86,18 @@ router = Operations("Unsubscribe")
 
 
 @router.get(PATH + "{token}", content="text/html", extra=_NOT_FOUND)
-async def show_unsubscribe(token: _Token, unsubscribe: Unsubscribe) -> HTMLResponse:
-    """A page that asks for confirmation; it does not unsubscribe"""
-    return HTMLResponse(_page(unsubscribe.member(token)), headers=_HEADERS)
+async def show_unsubscribe(token: _Token, request: Request, unsubscribe: Unsubscribe) -> HTMLResponse:
+    """A page that asks for confirmation; it does not unsubscribe
+
+    A link that doesn't work has a page too, if the request accepts `text/html`.
+    """
+    try:
+        subscriber = unsubscribe.member(token)
+    except Refusal as refusal:
+        if "text/html" not in request.headers.get("accept", ""):
+            raise
+        return _page("This link doesn’t work", f"<p>{html.escape(refusal.text)}</p>", http_status(refusal.code))
+    return _question(subscriber)
 
 
 @router.post(PATH + "{token}", errors=(400, 413), content="text/plain", extra=_POSTED)
@@ -123,6 +134,10 @@ def _is_one_click_part(part: Message) -> bool:
     return name == FIELD and isinstance(value, str) and value.strip() == VALUE
 
 
-def _page(subscriber: ListMember) -> str:
+def _question(subscriber: ListMember) -> HTMLResponse:
     email, mailing_list = html.escape(subscriber.email), html.escape(subscriber.mailing_list)
-    return _PAGE.format(style=_STYLE, email=email, mailing_list=mailing_list, field=FIELD, value=VALUE)
+    return _page("Unsubscribe", _QUESTION.format(email=email, mailing_list=mailing_list))
+
+
+def _page(heading: str, content: str, status: int = 200) -> HTMLResponse:
+    return HTMLResponse(_PAGE.format(style=_STYLE, heading=heading, content=content), status, _HEADERS)

@@ -351,7 +351,12 @@ async def list_ledger(
 
 
 @router.get(
-    "/v1/ledger/export", Role.VIEWER, errors=(429,), content=CSV_TYPE, extra={"description": EXPORT_DESCRIPTION}
+    "/v1/ledger/export",
+    Role.VIEWER,
+    read_action="ledger.exported",
+    errors=(429,),
+    content=CSV_TYPE,
+    extra={"description": EXPORT_DESCRIPTION},
 )
 async def export_ledger(
     member: Member,
