@@ -11,7 +11,7 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   readonly keyOf: (item: Item) => string
   readonly row: (item: Item, index: number) => ReactNode
   /** Pixels; rows don't grow. */
-  readonly rowHeight: number
+  readonly rowHeight: number | ((item: Item) => number)
   /** CSS height of the box; 70vh unless given. */
   readonly height?: string
   readonly label: string
@@ -31,7 +31,10 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   const list = useVirtualizer({
     count: items.length,
     getScrollElement: () => box.current,
-    estimateSize: () => rowHeight,
+    estimateSize: (index) => {
+      const item = items[index]
+      return typeof rowHeight === 'number' ? rowHeight : item === undefined ? 0 : rowHeight(item)
+    },
     getItemKey,
     overscan: 4,
     useFlushSync: false,
@@ -54,7 +57,7 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
                 aria-posinset={place.index + 1}
                 aria-setsize={hasMore === true ? -1 : items.length}
                 className={classes.row}
-                style={{ height: rowHeight, transform: `translateY(${String(place.start)}px)` }}
+                style={{ height: place.size, transform: `translateY(${String(place.start)}px)` }}
               >
                 {row(item, place.index)}
               </div>

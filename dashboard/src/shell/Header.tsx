@@ -1,13 +1,16 @@
 /** Menu, account, search, commands, theme and user. */
 import { ActionIcon, Box, Burger, Button, Group, Menu, Text, Tooltip, useComputedColorScheme, useMantineColorScheme } from '@mantine/core'
 import { IconCheck, IconChevronDown, IconCode, IconCommand, IconLogout, IconMoon, IconSun, IconUser } from '@tabler/icons-react'
+import { Suspense } from 'react'
 import { signOut, type Me } from '../api/session'
+import { later } from '../parts/later'
 import { roleNames } from '../words/roles'
 import { text } from '../words/shell'
 import { useSwitch } from './account'
-import { LiveMark } from './LiveMark'
-import { SearchBox } from './SearchBox'
+import { CaptureMark, LiveMark } from './LiveMark'
 import classes from './shell.module.css'
+
+const SearchBox = later(() => import('./SearchBox'))
 
 // Within the header's landmark, and without an element in the menu that is not a menu item.
 const IN_HEADER = { withinPortal: false, withInitialFocusPlaceholder: false }
@@ -23,8 +26,9 @@ export function Header({ me, isMenuOpen, onMenu, onPalette, onByApi }: {
     <Group h="100%" px="md" wrap="nowrap" gap="xs">
       <Burger opened={isMenuOpen} onClick={onMenu} hiddenFrom="sm" size="sm" aria-label={text.menu} />
       <AccountMenu me={me} />
-      <Box flex={1} visibleFrom="sm" maw={480} mx="auto"><SearchBox /></Box>
+      <Box flex={1} visibleFrom="sm" maw={480} mx="auto"><Suspense><SearchBox /></Suspense></Box>
       <Group gap={4} wrap="nowrap" ml="auto">
+        <CaptureMark />
         <LiveMark />
         <Tooltip label={text.palette}>
           <ActionIcon variant="default" size="lg" aria-label={text.palette} aria-keyshortcuts="Control+K" onClick={onPalette}><IconCommand size={18} /></ActionIcon>

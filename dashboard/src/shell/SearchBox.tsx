@@ -3,21 +3,10 @@ import { Kbd, TextInput } from '@mantine/core'
 import { useHotkeys } from '@mantine/hooks'
 import { IconSearch } from '@tabler/icons-react'
 import { useRef, useState } from 'react'
-import { useGo } from '../parts/Link'
-import { meaning } from '../rules/search-box'
 import { text } from '../words/shell'
+import { useSearchGo } from './search'
 
-/** Opens the search result for the typed text. */
-export function useSearchGo(): (typed: string) => void {
-  const go = useGo()
-  return (typed) => {
-    const found = meaning(typed)
-    if (found?.kind === 'message') go(['messages', found.id])
-    if (found?.kind === 'messages') go(['messages'], found.filters as Record<string, string>)
-  }
-}
-
-export function SearchBox() {
+export default function SearchBox() {
   const [typed, setTyped] = useState('')
   const box = useRef<HTMLInputElement>(null)
   const search = useSearchGo()
