@@ -177,6 +177,16 @@ async def test_first_steps_are_derived_from_what_is_stored(service: Service) -> 
     done = await progress_of(tenant)
     assert {"domain_verified", "key_created", "first_request"} <= set(done)
     assert "test_mail" not in done
+    # Other live mail, as counted today, is not an email to oneself.
+    await service.sql(
+        "UPDATE messages SET source = 'api', credits_reserved = 1, billing_status = 'reserved' WHERE account_id = $1",
+        tenant.id,
+    )
+    await service.sql("INSERT INTO usage_days (account_id, day, accepted) VALUES ($1, current_date, 1)", tenant.id)
+    assert "test_mail" not in await progress_of(tenant)
+    await service.sql("UPDATE usage_days SET day = day - 40 WHERE account_id = $1", tenant.id)
+    assert "test_mail" in await progress_of(tenant)
+    await service.sql("DELETE FROM usage_days WHERE account_id = $1", tenant.id)
     await service.sql(
         "UPDATE messages SET source = 'test', credits_reserved = 1, billing_status = 'reserved' WHERE account_id = $1",
         tenant.id,
@@ -340,10 +350,10 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
         assert entry["amount"] == (1 if recipient["status"] == "bounced" else 0)
     by_email = {entry["email"]: entry for entry in entries[1:6]}
     refused = by_email["550-rcpt+9@firm.example.net"]
-    assert refused["why"].startswith("Given back: ")
+    assert refused["why"].startswith("Returned: ")
     assert "550" in refused["why"]
     assert by_email[f"failed@{SIMULATOR}"]["why"].startswith("Spent: ")
-    assert entries[0]["why"].startswith("The message was accepted")
+    assert entries[0]["why"].startswith("Reserved: ")
     assert (entries[-1]["amount"], entries[-1]["why"]) == (1_000, "Granted: acceptance tests")
 
 

@@ -1,5 +1,6 @@
 """The list of messages over HTTP: its fields, every filter, complete pages, only its own mail."""
 
+from datetime import UTC, datetime, timedelta
 from typing import Any
 from urllib.parse import urlencode
 
@@ -10,7 +11,7 @@ from tests.support.http_answer import Answer
 from tests.support.service import Tenant
 
 FIELDS = {
-    "id", "status", "source", "from", "to", "recipient_count", "subject", "tags", "template", "credential_id",
+    "id", "status", "state", "source", "from", "to", "recipient_count", "subject", "tags", "template", "credential_id",
     "billing_status", "created_at",
 }  # fmt: skip
 
@@ -54,6 +55,53 @@ async def test_each_message_is_listed_with_its_fields(tenant: Tenant) -> None:
     assert [(message["template"], message["subject"]) for message in await listed(tenant, template="welcome")] == [
         ("welcome", "Welcome, Ada")
     ]
+
+
+async def bounced(tenant: Tenant, *replies: tuple[int | None, str]) -> str:
+    """A message of which each recipient got one of these replies."""
+    made = await sent(tenant, to=[f"r{number}@example.org" for number in range(len(replies))])
+    message_id = ids.parse(ids.MESSAGE, made)
+    await tenant.service.sql("DELETE FROM delivery_schedule WHERE message_id = $1", message_id)
+    await tenant.service.sql(
+        "UPDATE messages SET status = 'failed', billing_status = 'released', open_count = 0, "
+        "released_count = recipient_count WHERE id = $1",
+        message_id,
+    )
+    for position, (code, response) in enumerate(replies):
+        await tenant.service.sql(
+            "UPDATE recipients SET status = 'bounced', bounced_at = now(), billing_status = 'released', "
+            "last_smtp_code = $3, last_smtp_response = $4 WHERE message_id = $1 AND position = $2",
+            message_id,
+            position,
+            code,
+            response,
+        )
+    return made
+
+
+@pytest.mark.rule("MSL-06", "MSD-01")
+async def test_the_state_says_more_than_the_status(tenant: Tenant) -> None:
+    later = (datetime.now(UTC) + timedelta(hours=1)).isoformat()
+    suppressed = (None, "the address is suppressed: earlier mail to it bounced")
+    unsubscribed = (None, "the address is unsubscribed from the list 'news'")
+    unknown = (550, "5.1.1 the address is suppressed")
+    made = {
+        "queued": await sent(tenant),
+        "scheduled": await sent(tenant, send_at=later),
+        "cancelled": await sent(tenant, send_at=later),
+        "suppressed": await bounced(tenant, suppressed, unsubscribed),
+        "bounced": await bounced(tenant, unknown, unknown),
+        "failed": await bounced(tenant, suppressed, unknown),
+    }
+    assert (await tenant.cancel(made["cancelled"])).status == 200
+    assert {row["state"]: row["id"] for row in await listed(tenant)} == made
+    for state, message_id in made.items():
+        shown = await tenant.call("GET", f"/v1/messages/{message_id}", role="viewer")
+        assert shown.body["message"]["state"] == state
+        assert ("send_at" in shown.body["message"]) is (state in ("scheduled", "cancelled"))
+        if state not in ("queued", "failed"):
+            assert [row["id"] for row in await listed(tenant, state=state)] == [message_id]
+    assert (await page(tenant, state="failed")).is_refusal(400, "invalid_request")
 
 
 @pytest.mark.rule("MSL-04", "MSL-05", "MSL-08", "MSL-10")

@@ -1,9 +1,12 @@
 """Hostile HTML in the frame: nothing runs, nothing is loaded, and the page stays where it is.
 
+Real mail looks as it does in a browser without scripts and network.
+
 Each payload has its own listener. The page holds all frames, with the attributes of `parts/HtmlFrame.tsx`.
 """
 
 import asyncio
+import io
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import AsyncExitStack
 from dataclasses import dataclass
@@ -11,7 +14,8 @@ from typing import Final
 
 import pytest
 import pytest_asyncio
-from playwright.async_api import Page, Route
+from PIL import Image, ImageChops
+from playwright.async_api import Page, Route, ViewportSize
 
 from posthouse.entrypoints.http.message_content import FRAME_POLICY
 from posthouse.mail.render import framed
@@ -20,6 +24,7 @@ from tests.support.dashboard_browser import FRAME, Pages
 from tests.support.dashboard_pages import settled
 from tests.support.eventually import HANG_SECONDS
 from tests.support.hostile_html import payloads
+from tests.support.real_mail import MAILS, mails
 
 pytestmark = pytest.mark.nightly
 
@@ -43,6 +48,12 @@ SHOW: Final = """([name, html, remote, sandboxed, inert]) => {
   form.submit();
   return loaded;
 }"""
+
+
+SIZE: Final[ViewportSize] = {"width": 640, "height": 800}
+# The frame as the whole page.
+COVER: Final = """() => Object.assign(document.querySelector("iframe").style,
+  { position: "fixed", inset: 0, zIndex: 9999, width: "100%", height: "100%", border: 0, background: "white" })"""
 
 
 @dataclass(frozen=True, slots=True)
@@ -107,6 +118,38 @@ async def test_remote_pictures_load_only_when_asked_for(shown: Shown) -> None:
     await shown.page.evaluate(SHOW, ["with", html, "1", True, True])
     async with asyncio.timeout(HANG_SECONDS):
         await trap.came.wait()
+
+
+@pytest.mark.parametrize("name", MAILS)
+async def test_real_mail_looks_as_in_a_browser_without_scripts_and_network(pages: Pages, name: str) -> None:
+    async with ConnectionTrap() as trap:
+        html = mails(trap.url)[name]
+        page = await pages.signed_out("login")
+        await settled(page)
+        await page.set_viewport_size(SIZE)
+        await page.evaluate(SHOW, ["mail", html, "0", True, True])
+        await page.evaluate(COVER)
+        seen = await page.screenshot(animations="disabled")
+        await asyncio.sleep(QUIET_SECONDS)
+        assert trap.connections == 0
+        context, watch = await pages.context(java_script_enabled=False)
+        watch.allow("other origin:")
+        await context.route("**/*", lambda route: route.abort())
+        plain = "http://mail.example/"
+        await context.route(plain, lambda route: route.fulfill(body=html, content_type="text/html; charset=utf-8"))
+        page = await context.new_page()
+        await page.set_viewport_size(SIZE)
+        await page.goto(plain)
+        drawn = await page.screenshot(animations="disabled")
+    assert different(seen, drawn) < 0.01
+
+
+def different(one: bytes, other: bytes) -> float:
+    """The part of the pixels that differ."""
+    first, second = (Image.open(io.BytesIO(picture)).convert("RGB") for picture in (one, other))
+    assert first.size == second.size
+    same = ImageChops.difference(first, second).convert("L").histogram()[0]
+    return 1 - same / (first.width * first.height)
 
 
 async def without_policy(route: Route) -> None:

@@ -18,7 +18,7 @@ async def test_messages_are_filtered_by_what_is_typed_and_chosen(pages: Pages, f
     await settled(page)
     rows = page.get_by_role("listitem").filter(has=page.get_by_role("link"))
     await expect(rows).to_have_count(4)
-    box = page.get_by_role("searchbox", name="Search these messages")
+    box = page.get_by_role("searchbox", name="Search mail")
     await box.fill("tag:welcome from:other@example.com")
     await box.press("Enter")
     await expect(page.get_by_text("No message matches")).to_be_visible()

@@ -26,10 +26,10 @@ async def test_the_overview_shows_outcomes_times_reasons_and_health(
     await expect(times.get_by_role("row").filter(has_text="other providers")).to_contain_text(re.compile("ms|sec"))
     reasons = page.get_by_role("region", name="Top reasons")
     await expect(reasons).to_contain_text("The address does not exist at its domain.")
-    await expect(page.get_by_role("region", name="Distance to suspension")).to_contain_text("not judged yet")
+    await expect(page.get_by_role("region", name="Bounce and complaint rates")).to_contain_text("too few results")
     await expect(page.get_by_role("region", name="Credits")).to_contain_text("997")
     await expect(page.get_by_role("region", name="Domains")).to_contain_text("1 verified")
-    await expect(page.get_by_role("region", name="Webhook")).to_contain_text("Answering")
+    await expect(page.get_by_role("region", name="Webhook")).to_contain_text("Healthy")
     assert await axe_faults(page) == []
     await shot(page, "overview")
     await page.set_viewport_size({"width": 390, "height": WIDTHS[390]})
@@ -53,7 +53,7 @@ async def test_an_account_without_mail_is_led_to_start(pages: Pages, dashboard: 
     tenant = await dashboard.account(domain=None, credits=0)
     page = await pages.of(tenant, "overview")
     await settled(page)
-    await expect(page.get_by_role("region", name="Domains")).to_contain_text("No domain yet")
+    await expect(page.get_by_role("region", name="Domains")).to_contain_text("No domains yet")
     assert await axe_faults(page) == []
     await page.get_by_role("link", name="Open Start").click()
     await expect(page.get_by_role("heading", name="Start", level=1)).to_be_visible()

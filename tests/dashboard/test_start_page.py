@@ -27,7 +27,7 @@ async def test_a_key_is_created_next_to_examples_and_smtp_settings(pages: Pages,
     page = await pages.of(tenant, "start", role="admin")
     await settled(page)
     key = card(page, "key")
-    await key.get_by_role("button", name="Send from your program").click()
+    await key.get_by_role("button", name="Send from your app").click()
     for shown in (HOSTNAME, "587", "465", tenant.username):
         await expect(key.get_by_text(shown, exact=True)).to_be_visible()
     for language, sign in [("curl", "curl "), ("Python", "httpx.post("), ("Go", "package main")]:

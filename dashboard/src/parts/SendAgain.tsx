@@ -3,7 +3,7 @@ import { Button, Group, Modal, Select, SimpleGrid, Stack, Text, TextInput } from
 import { useState } from 'react'
 import { PERIODS, periodStart, type Period } from '../rules/message-list'
 import type { Operation } from '../rules/role'
-import { number } from '../words/format'
+import { minute, number } from '../words/format'
 import { text } from '../words/messages'
 import { text as shared } from '../words/parts'
 import { Allowed } from './Role'
@@ -37,9 +37,16 @@ interface Work {
   readonly forget: () => void
 }
 
-export function SendAgain({ work, tag: given, toStop, onClose }: {
+export interface Range {
+  readonly since: string
+  readonly until: string | null
+}
+
+export function SendAgain({ work, tag: given, range, toStop, onClose }: {
   readonly work: Work
   readonly tag: string
+  /** Instead of a choice: the times of the messages. */
+  readonly range?: Range
   /** The operation that stops the resend. */
   readonly toStop: Operation
   readonly onClose: () => void
@@ -53,7 +60,8 @@ export function SendAgain({ work, tag: given, toStop, onClose }: {
 
   function submit(): void {
     // The same times as in the count: the messages that were counted are sent again.
-    const times = isCounted ? { since: resend.since, until: resend.until, dry_run: false } : { since: periodStart(period, new Date()), until: null, dry_run: true }
+    const asked = range ?? { since: periodStart(period, new Date()), until: null }
+    const times = isCounted ? { since: resend.since, until: resend.until, dry_run: false } : { since: asked.since, until: asked.until, dry_run: true }
     work.begin({ ...times, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim(), metadata: null })
   }
 
@@ -62,7 +70,7 @@ export function SendAgain({ work, tag: given, toStop, onClose }: {
       <form onSubmit={(event) => { event.preventDefault(); submit() }}>
         <Stack>
           <Text size="sm">{text.many.againWhy}</Text>
-          <Select label={text.many.since} value={period} allowDeselect={false} disabled={isRunning} onChange={(chosen) => { setPeriod((chosen ?? period) as Period); changed() }} data={Object.keys(PERIODS).map((value) => ({ value, label: text.periods[value as Period] }))} />
+          {range !== undefined ? <Text size="sm">{text.many.range(minute(range.since), range.until === null ? null : minute(range.until))}</Text> : <Select label={text.many.since} value={period} allowDeselect={false} disabled={isRunning} onChange={(chosen) => { setPeriod((chosen ?? period) as Period); changed() }} data={Object.keys(PERIODS).map((value) => ({ value, label: text.periods[value as Period] }))} />}
           <TextInput label={text.many.tag} maxLength={128} value={tag} disabled={isRunning} onChange={(event) => { setTag(event.currentTarget.value); changed() }} autoComplete="off" />
           <TextInput label={text.many.destination} value={destination} disabled={isRunning} onChange={(event) => { setDestination(event.currentTarget.value); changed() }} autoComplete="off" spellCheck={false} />
           {resend !== undefined && <Progress resend={resend} />}

@@ -2,6 +2,7 @@
 import { Paper, Text } from '@mantine/core'
 import type { ReactNode } from 'react'
 import { states } from '../words/parts'
+import { useDelivered } from './captures'
 import classes from './parts.module.css'
 
 export type Tone = 'good' | 'bad' | 'warn' | 'plain' | 'busy'
@@ -17,7 +18,9 @@ export const toneOf = (state: string): Tone => TONES[state] ?? 'plain'
 
 /** `state` as in the API; `label` where words/parts contains no name for it. Plain, since lists contain many of them. */
 export function StatusBadge({ state, label, tone }: { readonly state: string; readonly label?: string; readonly tone?: Tone }) {
-  const name = label ?? (states as Readonly<Record<string, string>>)[state] ?? state
+  const delivered = useDelivered()
+  const named = state === 'delivered' ? delivered : state
+  const name = label ?? (states as Readonly<Record<string, string>>)[named] ?? state
   return <span className={classes.badge} data-tone={tone ?? toneOf(state)}>{name}</span>
 }
 

@@ -13,7 +13,7 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   readonly keyOf: (item: Item) => string
   readonly row: (item: Item, index: number) => ReactNode
   /** Pixels; rows don't grow. */
-  readonly rowHeight: number
+  readonly rowHeight: number | ((item: Item) => number)
   /** The most that the box takes, in CSS; 70vh unless given. */
   readonly height?: string
   readonly label: string
@@ -33,7 +33,10 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
   const list = useVirtualizer({
     count: items.length,
     getScrollElement: () => box.current,
-    estimateSize: () => rowHeight,
+    estimateSize: (index) => {
+      const item = items[index]
+      return typeof rowHeight === 'number' ? rowHeight : item === undefined ? 0 : rowHeight(item)
+    },
     getItemKey,
     overscan: 4,
     useFlushSync: false,
@@ -56,7 +59,7 @@ export function VirtualList<Item>({ items, keyOf, row, rowHeight, height, label,
                 aria-posinset={place.index + 1}
                 aria-setsize={hasMore === true ? -1 : items.length}
                 className={classes.row}
-                style={{ height: rowHeight, transform: `translateY(${String(place.start)}px)` }}
+                style={{ height: place.size, transform: `translateY(${String(place.start)}px)` }}
               >
                 {row(item, place.index)}
               </div>

@@ -26,6 +26,12 @@ export interface Card {
 
 export const isStepDone = (steps: readonly FoundStep[], name: string): boolean => steps.some(({ step, done }) => step === name && done)
 
+// A domain and a key may be the operator's work.
+const BEGINNINGS = ['test_mail', 'first_request', 'webhook_saved']
+
+/** Whether the user has done nothing yet in this account. */
+export const isUnused = (steps: readonly FoundStep[]): boolean => !BEGINNINGS.some((name) => isStepDone(steps, name))
+
 export function cardsOf(steps: readonly FoundStep[]): readonly Card[] {
   return (Object.keys(CARDS) as CardName[]).map((name) => {
     const isDone = CARDS[name].every((step) => isStepDone(steps, step))

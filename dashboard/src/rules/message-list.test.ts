@@ -1,12 +1,12 @@
 import { describe, expect, it } from 'vitest'
-import { emptyPages, fromLocalInput, join, localInput, periodStart, queryOf } from './message-list'
+import { csv, emptyPages, fromLocalInput, join, localInput, periodStart, queryOf, resendRange, withDays } from './message-list'
 
 const rows = (...ids: string[]) => ids.map((id) => ({ id, state: 'old' }))
 const fresh = (...ids: string[]) => ids.map((id) => ({ id, state: 'new' }))
 
 describe('filters', () => {
   it('drops what the service would refuse', () => {
-    expect(queryOf({ status: 'lost', source: 'fax', tag: ' ', after: 'never', recipient: ' a@b.example ' })).toEqual({ recipient: 'a@b.example' })
+    expect(queryOf({ status: 'lost', state: 'failed', source: 'fax', tag: ' ', after: 'never', recipient: ' a@b.example ' })).toEqual({ recipient: 'a@b.example' })
   })
   it('writes times in UTC', () => {
     expect(queryOf({ after: '2026-11-17T01:00:00+01:00' })).toEqual({ after: '2026-11-17T00:00:00.000Z' })
@@ -40,4 +40,20 @@ describe('the newest page next to a long list', () => {
 it('counts the empty pages at the end', () => {
   const [full, none] = [{ messages: [1] }, { messages: [] }]
   expect([emptyPages([]), emptyPages([none, none]), emptyPages([none, full]), emptyPages([full, none])]).toEqual([0, 2, 0, 1])
+})
+
+it('puts a line before each day', () => {
+  const [a, b, c] = ['2026-11-17T09', '2026-11-17T08', '2026-11-16T23'].map((at) => ({ created_at: at }))
+  expect(withDays([a, b, c].filter((item) => item !== undefined), (at) => at.slice(0, 10))).toEqual([{ day: '2026-11-17', at: a?.created_at }, a, b, { day: '2026-11-16', at: c?.created_at }, c])
+})
+
+it('sends again only what the filters choose', () => {
+  const now = new Date('2026-11-17T00:00:00Z')
+  expect(resendRange({ status: 'failed', tag: 'x', after: '2026-11-16T00:00:00Z' }, now)).toEqual({ tag: 'x', since: '2026-11-16T00:00:00Z', until: null })
+  expect(resendRange({}, now)?.since).toBe('2026-10-18T00:00:00.000Z')
+  expect([resendRange({ recipient: 'a@b.example' }, now), resendRange({ status: 'delivered' }, now), resendRange({ state: 'bounced' }, now)]).toEqual([null, null, null])
+})
+
+it('writes a table without formulas', () => {
+  expect(csv([['a', 'b "c"'], ['=1+1', '-x']])).toBe('"a","b ""c"""\r\n"\'=1+1","\'-x"\r\n')
 })

@@ -2,13 +2,15 @@
 import type { MessageFilters } from './search-box'
 
 export const FILTERS = [
-  'status', 'recipient', 'sender', 'subject', 'tag', 'template', 'source', 'credential_id', 'request_id', 'after', 'before',
+  'status', 'state', 'recipient', 'sender', 'subject', 'tag', 'template', 'source', 'credential_id', 'request_id', 'after', 'before',
 ] as const satisfies readonly (keyof MessageFilters)[]
 export type FilterName = (typeof FILTERS)[number]
 export type Filters = Partial<Record<FilterName, string>>
 export type FilterChange = (changed: Partial<Record<FilterName, string | undefined>>) => void
 
 export const STATUSES = ['queued', 'delivered', 'partial', 'failed'] as const
+/** What is more exact than a status. */
+export const STATES = ['scheduled', 'bounced', 'suppressed', 'cancelled'] as const
 export const SOURCES = ['api', 'smtp', 'test'] as const
 export const PERIODS = { hour: 3_600, day: 86_400, week: 604_800, month: 2_592_000 } as const
 export type Period = keyof typeof PERIODS
@@ -23,6 +25,7 @@ export function queryOf(filters: Filters): Filters {
     const value = filters[name]?.trim()
     if (value === undefined || value === '') continue
     if (name === 'status' && !(STATUSES as readonly string[]).includes(value)) continue
+    if (name === 'state' && !(STATES as readonly string[]).includes(value)) continue
     if (name === 'source' && !(SOURCES as readonly string[]).includes(value)) continue
     if (name === 'after' || name === 'before') {
       const at = new Date(value)
@@ -79,3 +82,33 @@ export function emptyPages(pages: readonly { readonly messages: readonly unknown
   const last = pages.findLastIndex(({ messages }) => messages.length > 0)
   return pages.length - 1 - last
 }
+
+/** The line before the first message of a day, which was accepted at `at`. */
+export interface Day {
+  readonly day: string
+  readonly at: string
+}
+
+/** The items with a line before the first of each day. */
+export function withDays<Item extends { readonly created_at: string }>(items: readonly Item[], dayOf: (at: string) => string): readonly (Item | Day)[] {
+  const lines: (Item | Day)[] = []
+  let last: string | null = null
+  for (const item of items) {
+    const day = dayOf(item.created_at)
+    if (day !== last) lines.push({ day, at: item.created_at })
+    lines.push(item)
+    last = day
+  }
+  return lines
+}
+
+/** What can be said to `POST /v1/resends`; null if the filters choose less than it would send again. */
+export function resendRange({ tag, after, before, ...others }: Filters, now: Date): { readonly tag: string; readonly since: string; readonly until: string | null } | null {
+  if (Object.entries(others).some(([name, value]) => !(name === 'status' && value === 'failed'))) return null
+  return { tag: tag ?? '', since: after ?? periodStart('month', now), until: before ?? null }
+}
+
+const cell = (value: string): string => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`
+
+/** A table as the service exports it: nothing in it is a formula. */
+export const csv = (rows: readonly (readonly string[])[]): string => rows.map((row) => `${row.map(cell).join(',')}\r\n`).join('')

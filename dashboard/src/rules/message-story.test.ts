@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { bareContentId, contentIdsIn, linksIn, loadsFromInternet, safeAddress, withPictures } from './mail-html'
-import { askAgainMs, countsOf, stepsOf } from './message-story'
+import { askAgainMs, byUrgency, countsOf, groupBy, recipientState, stepsOf } from './message-story'
 import { supportReport } from './support-report'
 
 const AT = '2026-11-17T00:00:00.000Z'
@@ -10,7 +10,17 @@ const attempt = (seconds: number, outcome: string | null, ms = 500) => ({ starte
 
 describe('a message', () => {
   it('counts its recipients', () => {
-    expect(countsOf(['delivered', 'queued', 'deferred', 'bounced', 'cancelled'].map((status) => ({ status })))).toEqual({ delivered: 1, bounced: 1, failed: 0, cancelled: 1, waiting: 2 })
+    expect(countsOf(['delivered', 'queued', 'deferred', 'scheduled', 'bounced', 'suppressed', 'cancelled'])).toEqual({ delivered: 1, bounced: 1, suppressed: 1, failed: 0, cancelled: 1, waiting: 3 })
+  })
+  it('has one word for mail that was not sent, and for mail that is sent later', () => {
+    const bounced = (reason: string) => recipientState({ status: 'bounced', waiting: null, explanation: { reason } })
+    expect(['suppressed', 'unsubscribed', 'unknown_address'].map(bounced)).toEqual(['suppressed', 'suppressed', 'bounced'])
+    expect(recipientState({ status: 'queued', waiting: { reason: 'scheduled' } })).toBe('scheduled')
+    expect(recipientState({ status: 'queued', waiting: { reason: 'due' } })).toBe('queued')
+  })
+  it('shows what needs attention first, and equal things once', () => {
+    expect(byUrgency(['delivered', 'deferred', 'delivered', 'bounced', 'failed'], (state) => state)).toEqual(['failed', 'bounced', 'deferred', 'delivered', 'delivered'])
+    expect(groupBy(['a1', 'b1', 'a2'], (item) => item.slice(0, 1))).toEqual([['a1', 'a2'], ['b1']])
   })
   it('is read every second at first, then at its next try', () => {
     expect(askAgainMs([waits(null)], AT, at(10))).toBe(1_000)

@@ -19,17 +19,50 @@ const ASK_MS_MAX = 30 * SECOND
 /** Shorter waits are not worth a step. */
 const WAIT_SECONDS_MIN = 2
 
+/** The state of a recipient, in the words of a message's `state`. */
+export function recipientState({ status, waiting, explanation }: {
+  readonly status: string
+  readonly waiting: { readonly reason: string } | null
+  readonly explanation?: { readonly reason: string }
+}): string {
+  if (waiting?.reason === 'scheduled') return 'scheduled'
+  return status === 'bounced' && (explanation?.reason === 'suppressed' || explanation?.reason === 'unsubscribed') ? 'suppressed' : status
+}
+
+/** What needs attention comes first. */
+const URGENCY = ['failed', 'bounced', 'suppressed', 'deferred', 'queued', 'scheduled', 'cancelled', 'delivered']
+
+export function byUrgency<R>(recipients: readonly R[], stateOf: (recipient: R) => string): readonly R[] {
+  return [...recipients].sort((a, b) => URGENCY.indexOf(stateOf(a)) - URGENCY.indexOf(stateOf(b)))
+}
+
+/** Things with the same key together, in the order of the first of each. */
+export function groupBy<Item>(items: readonly Item[], keyOf: (item: Item) => string): readonly (readonly [Item, ...Item[]])[] {
+  const groups = new Map<string, [Item, ...Item[]]>()
+  for (const item of items) {
+    const key = keyOf(item)
+    const known = groups.get(key)
+    if (known === undefined) groups.set(key, [item])
+    else known.push(item)
+  }
+  return [...groups.values()]
+}
+
 export interface Counts {
   readonly delivered: number
   readonly bounced: number
+  readonly suppressed: number
   readonly failed: number
   readonly cancelled: number
   readonly waiting: number
 }
 
-export function countsOf(recipients: readonly { readonly status: string }[]): Counts {
-  const count = (...states: string[]) => recipients.filter(({ status }) => states.includes(status)).length
-  return { delivered: count('delivered'), bounced: count('bounced'), failed: count('failed'), cancelled: count('cancelled'), waiting: count('queued', 'deferred') }
+export function countsOf(found: readonly string[]): Counts {
+  const count = (...states: string[]) => found.filter((state) => states.includes(state)).length
+  return {
+    delivered: count('delivered'), bounced: count('bounced'), suppressed: count('suppressed'), failed: count('failed'), cancelled: count('cancelled'),
+    waiting: count('queued', 'deferred', 'scheduled'),
+  }
 }
 
 /** Milliseconds until the message is read again: each second while it is new or a try is due, else by its next try. */

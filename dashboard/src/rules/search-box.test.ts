@@ -14,6 +14,7 @@ describe('search box', () => {
     ['tag:"two words" hello', { kind: 'messages', filters: { tag: 'two words', subject: 'hello' } }],
     ['from:shop@example.com receipt', { kind: 'messages', filters: { sender: 'shop@example.com', subject: 'receipt' } }],
     ['failed', { kind: 'messages', filters: { status: 'failed' } }],
+    ['Scheduled', { kind: 'messages', filters: { state: 'scheduled' } }],
     ['failed payment', { kind: 'messages', filters: { subject: 'failed payment' } }],
     ['unknown:thing', { kind: 'messages', filters: { subject: 'unknown:thing' } }],
     [`ak_${'0'.repeat(26)}`, { kind: 'messages', filters: { credential_id: `ak_${'0'.repeat(26)}` } }],

@@ -7,6 +7,7 @@ export type Found =
 /** The filters of the list of messages, as its address has them. */
 export interface MessageFilters {
   readonly status?: string
+  readonly state?: string
   readonly recipient?: string
   readonly sender?: string
   readonly subject?: string
@@ -20,9 +21,10 @@ export interface MessageFilters {
 }
 
 const STATUSES = ['queued', 'delivered', 'partial', 'failed']
+const STATES = ['scheduled', 'bounced', 'suppressed', 'cancelled']
 const NAMED: Readonly<Record<string, keyof MessageFilters>> = {
   to: 'recipient', recipient: 'recipient', from: 'sender', sender: 'sender', subject: 'subject', tag: 'tag',
-  template: 'template', status: 'status', source: 'source', key: 'credential_id', request: 'request_id',
+  template: 'template', status: 'status', state: 'state', source: 'source', key: 'credential_id', request: 'request_id',
   after: 'after', before: 'before',
 }
 const MESSAGE_ID = /^em_[0-9a-z]{26}$/i
@@ -48,6 +50,7 @@ export function meaning(typed: string): Found | null {
     else if (CREDENTIAL_ID.test(part)) filters.credential_id = part
     else if (REQUEST_ID.test(part)) filters.request_id = part
     else if (parts.length === 1 && STATUSES.includes(part.toLowerCase())) filters.status = part.toLowerCase()
+    else if (parts.length === 1 && STATES.includes(part.toLowerCase())) filters.state = part.toLowerCase()
     else if (IS_WORD.test(part)) subject.push(part)
   }
   if (subject.length > 0) filters.subject = [filters.subject, ...subject].filter(Boolean).slice(0, 5).join(' ')

@@ -2,19 +2,21 @@
 import { ActionIcon, Box, Burger, Button, Group, Menu, Text, Tooltip, useComputedColorScheme, useMantineColorScheme } from '@mantine/core'
 import { IconAdjustments, IconCheck, IconChevronDown, IconCode, IconCommand, IconHelp, IconLogout, IconMoon, IconSun, IconUser } from '@tabler/icons-react'
 import { useLocation, useNavigate } from '@tanstack/react-router'
-import { use, type ComponentPropsWithoutRef, type ReactNode } from 'react'
+import { Suspense, use, type ComponentPropsWithoutRef, type ReactNode } from 'react'
 import { signOut, type Me } from '../api/session'
 import icon from '../icon.svg'
 import { isOperating } from '../pages/table'
+import { later } from '../parts/later'
 import { useGo } from '../parts/Link'
 import { AccessContext } from '../parts/Role'
 import { BASE } from '../rules/address'
 import { roleNames } from '../words/roles'
 import { text } from '../words/shell'
 import { useSwitch } from './account'
-import { LiveMark } from './LiveMark'
-import { SearchBox } from './SearchBox'
+import { CaptureMark, LiveMark } from './LiveMark'
 import classes from './shell.module.css'
+
+const SearchBox = later(() => import('./SearchBox'))
 
 // Within the header's landmark, and without an element in the menu that is not a menu item.
 const IN_HEADER = { withinPortal: false, withInitialFocusPlaceholder: false }
@@ -34,8 +36,9 @@ export function Header({ me, isMenuOpen, onMenu, onPalette, onByApi }: {
       <Burger opened={isMenuOpen} onClick={onMenu} hiddenFrom="sm" size="sm" aria-label={text.menu} />
       <img src={icon} alt={text.service} width={24} height={24} />
       <AccountMenu me={me} operates={operates} />
-      <Box flex={1} visibleFrom="sm" maw={480} mx="auto">{!pathname.endsWith('/message-search') && <SearchBox operates={operates} />}</Box>
+      <Box flex={1} visibleFrom="sm" maw={480} mx="auto">{!pathname.endsWith('/message-search') && <Suspense><SearchBox operates={operates} /></Suspense>}</Box>
       <Group gap={4} wrap="nowrap" ml="auto">
+        <CaptureMark />
         <LiveMark />
         <Labelled label={text.palette} aria-keyshortcuts="Control+K" icon={<IconCommand size={18} />} onClick={onPalette} />
         <Labelled label={text.byApi} icon={<IconCode size={18} />} onClick={onByApi} />

@@ -1,8 +1,10 @@
-/** Whether updates arrive automatically. */
+/** Marks in the header: whether mail leaves the service, and whether updates arrive automatically. */
 import { Badge, Tooltip } from '@mantine/core'
+import { use } from 'react'
 import { reachable } from '../api/client'
 import { live } from '../api/live'
 import { useStore } from '../api/store'
+import { CapturesContext } from '../parts/captures'
 import { text } from '../words/shell'
 
 export function LiveMark() {
@@ -14,6 +16,15 @@ export function LiveMark() {
   return (
     <Tooltip label={text.polling} multiline maw={260}>
       <Badge color="gray" variant="filled" tt="none" visibleFrom="md" tabIndex={0} data-live="polling">{text.pollingShort}</Badge>
+    </Tooltip>
+  )
+}
+
+export function CaptureMark() {
+  if (!use(CapturesContext)) return null
+  return (
+    <Tooltip label={text.capture} multiline maw={260} events={{ hover: true, focus: true, touch: true }}>
+      <Badge color="indigo.8" variant="filled" tt="none" tabIndex={0} data-banner="capture">{text.captureShort}</Badge>
     </Tooltip>
   )
 }

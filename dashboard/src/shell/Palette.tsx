@@ -11,8 +11,8 @@ import { useGo } from '../parts/Link'
 import { AccessContext } from '../parts/Role'
 import { lack } from '../rules/role'
 import { text } from '../words/shell'
-import { useSearchGo } from './SearchBox'
 import { useSwitch } from './account'
+import { useSearchGo } from './search'
 
 export default function Palette({ me, opened, onClose }: { readonly me: Me; readonly opened: boolean; readonly onClose: () => void }) {
   const [query, setQuery] = useState('')

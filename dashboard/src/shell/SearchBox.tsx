@@ -3,25 +3,10 @@ import { Kbd, TextInput } from '@mantine/core'
 import { useHotkeys } from '@mantine/hooks'
 import { IconSearch } from '@tabler/icons-react'
 import { useRef, useState } from 'react'
-import { useGo } from '../parts/Link'
-import { meaning } from '../rules/search-box'
 import { text } from '../words/shell'
+import { useSearchGo } from './search'
 
-/** Opens the search result for the typed text; an operator searches the mail of all accounts. */
-export function useSearchGo(operates: boolean): (typed: string) => void {
-  const go = useGo()
-  return (typed) => {
-    if (operates) {
-      if (typed.trim() !== '') go(['message-search'], { q: typed.trim() })
-      return
-    }
-    const found = meaning(typed)
-    if (found?.kind === 'message') go(['messages', found.id])
-    if (found?.kind === 'messages') go(['messages'], found.filters as Record<string, string>)
-  }
-}
-
-export function SearchBox({ operates }: { readonly operates: boolean }) {
+export default function SearchBox({ operates }: { readonly operates: boolean }) {
   const [typed, setTyped] = useState('')
   const box = useRef<HTMLInputElement>(null)
   const search = useSearchGo(operates)

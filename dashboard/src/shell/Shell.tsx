@@ -1,31 +1,35 @@
 /** The frame around every page of an account. */
-import { AppShell, Center, Loader } from '@mantine/core'
+import { AppShell, Box, Center, Loader } from '@mantine/core'
 import { useDisclosure, useHotkeys } from '@mantine/hooks'
 import { Outlet, useNavigate, useParams, useRouter } from '@tanstack/react-router'
 import { Suspense, useEffect, useMemo, useState } from 'react'
+import { CapturesContext } from '../parts/captures'
 import { later } from '../parts/later'
 import { made } from '../api/client'
 import { watch } from '../api/live'
 import { session, switchTo, type Me } from '../api/session'
+import { useService } from '../api/service'
 import { useStore } from '../api/store'
 import { Corner } from '../parts/notify'
 import { AccessContext } from '../parts/Role'
 import { lack, type Access } from '../rules/role'
 import { text } from '../words/shell'
-import { Banners } from './Banners'
 import { Header } from './Header'
 import { Navigation } from './Navigation'
 import { NoAccount } from './NoAccount'
 import classes from './shell.module.css'
 
-// Dialogs over a page are loaded after it.
+// What is around a page is loaded after it.
+const Banners = later(() => import('./Banners'))
 const Palette = later(() => import('./Palette'))
+const KeyHelp = later(() => import('./KeyHelp'))
 const ByApi = later(() => import('../parts/ByApi'))
 const SessionDialog = later(() => import('./SessionDialog'))
 
 /** The shell for a signed-in user; otherwise the way to sign in. */
 export function AccountShell() {
   const present = useStore(session)
+  const captures = useService()?.captures ?? false
   const wanted: string = useParams({ strict: false, select: (params: Record<string, string | undefined>) => params.account ?? '' })
   const me = present.state === 'signed in' || present.state === 'ended' ? present.me : null
   const isElsewhere = me !== null && me.account_id !== wanted
@@ -36,7 +40,7 @@ export function AccountShell() {
   if (present.state === 'signed out') return <ToSignIn />
   if (me === null) return <Waiting />
   if (isElsewhere) return isMember ? <Waiting /> : <NoAccount me={me} />
-  return <Frame key={me.account_id} me={me} isEnded={present.state === 'ended'} />
+  return <CapturesContext value={captures}><Frame key={me.account_id} me={me} isEnded={present.state === 'ended'} /></CapturesContext>
 }
 
 /** Leads to sign-in, which leads back here. */
@@ -73,7 +77,7 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
         <AppShell.Header className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onPalette={palette.open} onByApi={byApi.open} /></AppShell.Header>
         <AppShell.Navbar p="xs" className={classes.navbar ?? ''} withBorder component="div"><Navigation onOpen={menu.close} /></AppShell.Navbar>
         <AppShell.Main id="content" tabIndex={-1} className={classes.main ?? ''}>
-          <Banners />
+          <Suspense fallback={<Box mb="md" />}><Banners /></Suspense>
           <Outlet />
         </AppShell.Main>
       </AppShell>
@@ -82,6 +86,7 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
           <Palette me={me} opened={isPaletteOpen} onClose={palette.close} />
           <Requests opened={isByApiOpen} onClose={byApi.close} />
           <SessionDialog me={me} opened={isEnded} />
+          <KeyHelp />
           <Corner />
         </Suspense>
       )}

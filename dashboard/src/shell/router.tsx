@@ -1,13 +1,16 @@
 /** Addresses: sign-in without an account, every page of the table within one. */
 import { Center, Loader } from '@mantine/core'
 import { Navigate, createRootRoute, createRoute, createRouter, lazyRouteComponent } from '@tanstack/react-router'
+import { use } from 'react'
 import { later } from '../parts/later'
 import { made } from '../api/client'
+import { useRead } from '../api/queries'
 import { session } from '../api/session'
 import { useStore } from '../api/store'
 import { pages, type PageEntry } from '../pages/table'
-import { useReason } from '../parts/Role'
+import { AccessContext, useReason } from '../parts/Role'
 import { BASE, parseSearch, writeSearch } from '../rules/address'
+import { isUnused } from '../rules/first-steps'
 import { text } from '../words/shell'
 import { Broken, NotFound } from './NoAccount'
 import { AccountShell } from './Shell'
@@ -27,7 +30,7 @@ const outside = [
 
 const account = createRoute({ getParentRoute: () => root, path: '$account', component: AccountShell })
 const inside = [
-  createRoute({ getParentRoute: () => account, path: '/', component: () => <Navigate to="/$account/overview" params={true as never} replace /> }),
+  createRoute({ getParentRoute: () => account, path: '/', component: Home }),
   ...pages.map((page) => createRoute({ getParentRoute: () => account, path: page.path, component: allowed(page) })),
 ]
 
@@ -45,7 +48,15 @@ function First() {
   const present = useStore(session)
   if (present.state === 'unknown') return <Waiting />
   if (present.state === 'signed out') return <Navigate to="/login" replace />
-  return <Navigate to={`/${present.me.account_id}/overview` as never} replace />
+  return <Navigate to={`/${present.me.account_id}` as never} replace />
+}
+
+/** Start, until the user has done something in the account. */
+function Home() {
+  const { lacksFactor } = use(AccessContext)
+  const { data, isLoading } = useRead(['progress'], (api) => api.GET('/v1/progress'), { enabled: !lacksFactor })
+  if (isLoading) return <Waiting />
+  return <Navigate to={data !== undefined && isUnused(data.steps) ? '/$account/start' : '/$account/overview'} params={true as never} replace />
 }
 
 function Waiting() {

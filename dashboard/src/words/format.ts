@@ -70,11 +70,11 @@ export function duration(seconds: number): string {
   return two(DAY_UNIT, DAY, HOUR_UNIT, HOUR)
 }
 
-/** "3 minutes ago", "in 2 hours". */
+/** "3 minutes ago", "in 2 hours"; "now" for seconds ahead: the clocks of two machines differ, and a page's is a little late. */
 export function relative(at: string | Date, now: Date = new Date()): string {
   const seconds = (new Date(at).getTime() - now.getTime()) / 1000
   const size = Math.abs(seconds)
-  if (size < MINUTE) return RELATIVE.format(Math.round(seconds), 'second')
+  if (size < MINUTE) return RELATIVE.format(Math.min(0, Math.round(seconds)), 'second')
   if (size < HOUR) return RELATIVE.format(Math.round(seconds / MINUTE), 'minute')
   if (size < DAY) return RELATIVE.format(Math.round(seconds / HOUR), 'hour')
   return RELATIVE.format(Math.round(seconds / DAY), 'day')

@@ -1,19 +1,21 @@
 /** Texts of the page "ledger". */
+import { list, number } from './format'
 import { words } from './words'
 
 export const text = words({
   title: 'Ledger',
-  about: 'Every credit: when it was added, reserved, spent or returned, why, and for which message.',
+  about: 'Credits that were granted, and what each message cost.',
   available: 'Available',
   availableAbout: 'can be spent now',
   reserved: 'Reserved',
   reservedAbout: 'for mail without a final result',
   reservedMore: 'or more, for mail without a final result',
   granted: 'Granted',
-  grantedAbout: 'in total, less credits taken back',
+  grantedAbout: 'in total, minus deductions',
   list: 'Entries, newest first',
   kinds: { grant: 'grant', reserve: 'reserved', settle: 'spent', release: 'returned', day: 'sum of a day' },
   day: (reserved: string, settled: string, released: string) => `reserved ${reserved}, spent ${settled}, returned ${released}`,
+  recipients: (counts: readonly (readonly [number, string])[]) => list(counts.filter(([count]) => count > 0).map(([count, kind]) => `${number(count)} ${kind}`)),
   toMessage: 'Open the message',
   kind: 'Kind',
   kindAny: 'Any kind',

@@ -1,4 +1,5 @@
 /** Texts of the shared parts. */
+import { number } from './format'
 import { words } from './words'
 
 export const text = words({
@@ -14,7 +15,8 @@ export const text = words({
   exported: 'The file is downloaded.',
   more: 'Load more',
   end: 'End of the list',
-  secretOnce: 'This is shown once. Copy it now: it can’t be shown again.',
+  showAll: (count: number) => `Show all ${number(count)}`,
+  secretOnce: 'This is shown once. Copy it now.',
   secretStored: 'I have stored it',
   cancel: 'Cancel',
   close: 'Close',
@@ -25,7 +27,7 @@ export const text = words({
   total: 'Total',
   byApi: 'This page by API',
   byApiWhy: 'The requests that this page made. Put a token into POSTHOUSE_TOKEN: sign in with POST /v1/auth/login.',
-  byApiNothing: 'This page made no request yet.',
+  byApiNothing: 'This page hasn’t made any requests yet.',
   curl: 'curl',
   python: 'Python',
   bodyHidden: 'The body contains a secret and is not shown.',

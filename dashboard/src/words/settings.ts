@@ -52,7 +52,7 @@ export const text = words({
   end: 'End',
   ended: 'The session has ended.',
   alerts: 'Alerts',
-  alertsAbout: 'You get an email when an alert about this account is raised and when it is cleared.',
+  alertsAbout: 'You get an email when an alert about this account starts and when it ends.',
   saveAlerts: 'Save alerts',
   alertsSaved: 'Your alerts are saved.',
   threshold: (name: string) => `Threshold: ${name}`,

@@ -27,6 +27,7 @@ export const text = words({
   pollingShort: 'Updates every 30 s',
   offline: 'Service unreachable',
   live: 'Live updates',
+  captureShort: 'Capture',
   capture: 'Capture mode: mail is stored and shown here, and none of it leaves this service.',
   suspended: (reason: string) => `This account may not send: ${reason}`,
   suspendedPlain: 'This account may not send. Ask the operator.',

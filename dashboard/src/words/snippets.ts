@@ -5,7 +5,7 @@ export const text = words({
   languages: { curl: 'curl', python: 'Python', node: 'Node', php: 'PHP', ruby: 'Ruby', go: 'Go' },
   host: 'SMTP server',
   starttlsPort: 'Port with STARTTLS',
-  tlsPort: 'Port with TLS from the start',
+  tlsPort: 'Port with implicit TLS',
   username: 'Username',
   password: 'The password was shown when the credential was created or rotated.',
   usernameUnknown: 'Username and password are those of an SMTP credential. Admins and owners see and create them.',

@@ -3,7 +3,7 @@ import { words } from './words'
 
 export const text = words({
   title: 'Team',
-  about: 'Who may use this account, and in which role.',
+  about: 'The people who can use this account, and their roles.',
   members: 'Members',
   email: 'Email',
   role: 'Role',

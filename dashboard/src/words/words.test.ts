@@ -14,6 +14,7 @@ it('lengths of time have at most two units', () => {
 it('numbers, shares, sizes and times are written for people', () => {
   expect([number(1234567), percent(0.0123), bytes(1500), bytes(10)]).toEqual(['1,234,567', '1.23%', '1.5 kB', '10 bytes'])
   expect(relative('2026-11-17T00:00:00Z', new Date('2026-11-17T00:03:00Z'))).toBe('3 minutes ago')
+  expect(relative('2026-11-17T00:00:08Z', new Date('2026-11-17T00:00:00Z'))).toBe('now')
 })
 
 it('the distance to a limit is rounded down', () => {

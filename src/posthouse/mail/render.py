@@ -21,10 +21,20 @@ PICTURE_TYPES: Final = frozenset({"image/png", "image/jpeg", "image/gif", "image
 PICTURE_BYTES_MAX: Final = 8 * 1024 * 1024
 FRAME_CHARACTERS_MAX: Final = 16 * 1024 * 1024
 
+# Void elements that load, navigate or say what the header of our response says, and scripts with their content.
+_DROPPED: Final = frozenset({"script", "meta", "link", "base", "embed", "frame"})
 _rename: Final = re.compile(
     r"<(/?)(?=(?:i?frame|frameset|object|embed|portal|fencedframe|applet|link|meta|base|script)\b)",
     re.IGNORECASE,
 ).sub
+# Elements whose content is text up to their own end tag, whatever tags it seems to contain.
+_TEXT_ELEMENTS: Final = frozenset({"script", "style", "title", "textarea", "xmp", "noembed", "noframes"})
+# A tag, a comment, or something that ends like one; a "<" of a text is neither.
+_markup: Final = re.compile(r"<(?:/?([a-z][^ \t\n\f\r/>]*+)|!--|[!?/])", re.IGNORECASE).search
+_text_end: Final = re.compile(r"</(script|style|title|textarea|xmp|noembed|noframes)(?=[ \t\n\f\r/>])", re.IGNORECASE)
+_comment_end: Final = re.compile(r"--!?>").search
+# The end of a tag, or the beginning of a quoted value, which may contain ">".
+_tag_end: Final = re.compile(r">|=[ \t\n\f\r]*+([\"'])").search
 _replace_ids: Final = re.compile(r"\bcid:([^\s\"'<>()]{1,255})", re.IGNORECASE).sub
 
 PARTS_MAX: Final = 200
@@ -84,8 +94,9 @@ def framed(html: str, pictures: Mapping[str, Picture]) -> str:
     """The HTML prepared for a sandboxed frame, with the message's `pictures`, by their Content-ID.
 
     The sandbox and the policy of the response stop scripts, forms and most loads. Two things they don't stop: a nested
-    frame and a hint in `<link>` still connect to a stranger's server. So the tags that load or navigate automatically
-    are renamed to elements that mean nothing.
+    frame and a hint in `<link>` still connect to a stranger's server. So scripts and void elements are left out, as a
+    browser without scripts and network shows nothing of them. What else loads or navigates automatically is renamed to
+    elements that mean nothing, and so is all that still looks like one of these tags, wherever it stands.
     """
     addresses = {content_id: _data_url(picture) for content_id, picture in pictures.items()}
     # A message may name a picture many thousand times.
@@ -99,7 +110,52 @@ def framed(html: str, pictures: Mapping[str, Picture]) -> str:
         left -= len(address)
         return address
 
-    return _replace_ids(shown, _rename(r"<\1x-", html))
+    return _replace_ids(shown, _rename(r"<\1x-", _without_dropped(html)))
+
+
+def _without_dropped(html: str) -> str:
+    """Reads tags as a browser does. Where it is mistaken, mail looks different; renaming keeps it harmless."""
+    kept: list[str] = []
+    kept_to = position = 0
+    while (found := _markup(html, position)) is not None:
+        begin = found.start()
+        if found[1] is None:
+            position = _end_of_comment(html, begin, found[0])
+            continue
+        name = found[1].lower()
+        position = _end_of_tag(html, found.end())
+        if name in _TEXT_ELEMENTS and html[begin + 1] != "/":
+            position = _text_element_end(html, name, position)
+        if name in _DROPPED:
+            kept.append(html[kept_to:begin])
+            kept_to = position
+    return "".join(kept) + html[kept_to:]
+
+
+def _end_of_comment(html: str, begin: int, opening: str) -> int:
+    """Of a real one, or of a declaration that browsers treat like one. "<!-->" is a whole comment."""
+    if opening == "<!--":
+        found = _comment_end(html, begin + 2)
+        return len(html) if found is None else found.end()
+    return html.find(">", begin) + 1 or len(html)
+
+
+def _end_of_tag(html: str, position: int) -> int:
+    while (found := _tag_end(html, position)) is not None:
+        if found[1] is None:
+            return found.end()
+        position = html.find(found[1], found.end()) + 1
+        if position == 0:
+            break
+    return len(html)
+
+
+def _text_element_end(html: str, name: str, position: int) -> int:
+    """Before the end tag of a style; after that of a script, which is left out with it."""
+    for found in _text_end.finditer(html, position):
+        if found[1].lower() == name:
+            return _end_of_tag(html, found.end()) if name in _DROPPED else found.start()
+    return len(html)
 
 
 def render_mail(raw: bytes) -> RenderedMail:

@@ -55,6 +55,16 @@ class RecipientStatus(StrEnum):
     CANCELLED = "cancelled"
 
 
+class MessageState(StrEnum):
+    """What is more exact than the status: of a queued message, or of all recipients of a failed one."""
+
+    SCHEDULED = "scheduled"
+    BOUNCED = "bounced"
+    # Nothing was sent: the account suppresses the address, or the recipient left the list.
+    SUPPRESSED = "suppressed"
+    CANCELLED = "cancelled"
+
+
 class BillingStatus(StrEnum):
     """Whether the credits are set aside (`reserved`), spent (`settled`) or returned (`released`)."""
 

@@ -16,7 +16,7 @@ from typing import Final, TypeVar
 from uuid import UUID
 
 from posthouse.rules import ids, limits
-from posthouse.rules.message import MessageStatus, Source, check_metadata_pair
+from posthouse.rules.message import MessageState, MessageStatus, Source, check_metadata_pair
 from posthouse.rules.refusal import invalid, unreadable_cursor
 
 WORD_CHARACTERS_MIN: Final = 2
@@ -68,6 +68,7 @@ class SearchFilters:
     after: str | None = None
     before: str | None = None
     request_id: str | None = None
+    state: str | None = None
     metadata: tuple[tuple[str, str], ...] = ()
 
 
@@ -83,6 +84,8 @@ class SearchQuery:
     lowest: UUID
     before: UUID
     request_id: UUID | None = None
+    # Not a term: compared with what is found.
+    state: MessageState | None = None
 
     @property
     def is_everything(self) -> bool:
@@ -110,7 +113,8 @@ class SearchQuery:
         return position
 
     def _fingerprint(self) -> bytes:
-        asked = f"{self.terms} {self.is_queued} {self.lowest} {self.before} {self.request_id or ''}".rstrip()
+        rest = f"{self.request_id or ''} {self.state or ''}"
+        asked = f"{self.terms} {self.is_queued} {self.lowest} {self.before} {rest}".rstrip()
         return blake2b(asked.encode(), digest_size=5).digest()
 
 
@@ -186,6 +190,11 @@ def search_query(filters: SearchFilters) -> SearchQuery:
         is_queued = status is MessageStatus.QUEUED
         if not is_queued:
             terms.add(term(SearchField.STATUS, status))
+    state = None if filters.state is None else _one_of("state", filters.state, MessageState)
+    if state is MessageState.SCHEDULED:
+        is_queued = True
+    elif state is not None:
+        terms.add(term(SearchField.STATUS, MessageStatus.FAILED))
     if filters.recipient is not None:
         terms.add(term(SearchField.RECIPIENT, whole_address("recipient", filters.recipient)))
     if filters.sender is not None:
@@ -215,7 +224,7 @@ def search_query(filters: SearchFilters) -> SearchQuery:
         request_id = ids.parse(ids.REQUEST, filters.request_id)
         if request_id is None:
             raise invalid("`request_id` is the id of a request, as in the header X-Request-ID of its response.")
-    return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before, request_id)
+    return SearchQuery(tuple(sorted(terms)), is_queued, lowest, before, request_id, state)
 
 
 def whole_address(name: str, given: str) -> str:

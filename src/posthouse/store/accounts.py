@@ -112,8 +112,9 @@ _GRANT_WITH_KEY: Final = "SELECT amount, reason FROM credit_grants WHERE account
 _ADD: Final = "UPDATE accounts SET available = available + $2 WHERE id = $1 RETURNING available"
 _GRANTED: Final = "SELECT coalesce(sum(amount), 0)::bigint FROM credit_grants WHERE account_id = $1"
 
-# Messages are deleted after some weeks, but days of usage are not: they show that mail was sent before. The last use of
-# a key is written once a minute; a message shows it immediately.
+# Messages are deleted after some weeks, but days of usage are not: they show that mail was sent before. Of such an
+# account, and of one with more messages than are read, it isn't known whether one was to its owner. The last use of a
+# key is written once a minute; a message shows it immediately.
 _STEPS: Final = statement(f"""
 WITH first_messages AS MATERIALIZED (
     SELECT source, credits_reserved, created_at FROM messages WHERE account_id = :account_id
@@ -122,7 +123,10 @@ WITH first_messages AS MATERIALIZED (
 SELECT
     coalesce(
         (SELECT min(created_at) FROM first_messages WHERE source = 'test' AND credits_reserved > 0),
-        (SELECT min(day)::timestamp AT TIME ZONE 'UTC' FROM usage_days WHERE account_id = :account_id AND accepted > 0)
+        (SELECT min(day)::timestamp AT TIME ZONE 'UTC' FROM usage_days WHERE account_id = :account_id AND accepted > 0
+            AND (day + 1)::timestamp AT TIME ZONE 'UTC'
+                <= coalesce((SELECT min(created_at) FROM first_messages), 'infinity')),
+        (SELECT min(created_at) FROM first_messages HAVING count(*) = {_MESSAGES_READ_MAX})
     ) AS test_mail,
     (SELECT min(verified_at) FROM domains WHERE account_id = :account_id AND shared_from IS NULL) AS domain_verified,
     (SELECT min(created_at) FROM api_keys WHERE account_id = :account_id) AS key_created,

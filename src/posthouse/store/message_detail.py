@@ -13,9 +13,10 @@ from uuid import UUID
 
 from posthouse.mail.reply import Reply, enhanced_of
 from posthouse.rules import explanation, ids, usage, wait_reason
+from posthouse.rules.delivery_reason import DeliveryReason, reason_of
 from posthouse.rules.explanation import Explanation, ReplySignalExplanation
 from posthouse.rules.ids import AccountId, CredentialId, MessageId, RequestId
-from posthouse.rules.message import read_metadata
+from posthouse.rules.message import MessageState, MessageStatus, RecipientStatus, read_metadata
 from posthouse.rules.outcome import Stage
 from posthouse.rules.reply_signal import ReplySignal, reply_signal_of
 from posthouse.rules.wait_reason import LastAttempt, ScheduleState, WaitExplanation
@@ -31,6 +32,8 @@ SENDINGS_SHOWN_MAX: Final = 500
 # if that is what ended the recipient, and no later than it was recorded, give or take the difference of clocks.
 _CLOCKS_DIFFER: Final = timedelta(seconds=5)
 _RECORDED_WITHIN: Final = timedelta(hours=1)
+# Reasons of a bounce without an attempt at the destination.
+_NOT_SENT: Final = frozenset({DeliveryReason.SUPPRESSED, DeliveryReason.UNSUBSCRIBED})
 
 
 @dataclass(frozen=True, slots=True)
@@ -161,6 +164,13 @@ class RecipientTimeline:
     event: RecipientEvent | None
     reports: tuple[MessageReport, ...]
 
+    @property
+    def state(self) -> str:
+        """The status, or that nothing was sent because the address is suppressed or unsubscribed."""
+        if self.status == RecipientStatus.BOUNCED and reason_of(self.status, self.code, self.response) in _NOT_SENT:
+            return MessageState.SUPPRESSED
+        return self.status
+
     def is_under_way(self, attempt: DeliveryAttempt) -> bool:
         """Whether the attempt's worker is alive and still has the recipient claimed."""
         return (
@@ -199,6 +209,7 @@ class Timeline:
     credits_reserved: int
     created_at: datetime
     metadata: Mapping[str, str]
+    send_at: datetime | None
     resent_from: MessageId | None
     forgets_content: bool | None
     recipients: tuple[RecipientTimeline, ...]
@@ -207,6 +218,14 @@ class Timeline:
     # Some attempts or sendings were left out: those before the latest ATTEMPTS_SHOWN_MAX, or SENDINGS_SHOWN_MAX.
     is_shortened: bool
     read_at: datetime
+
+    @property
+    def state(self) -> str:
+        """As `message_search` reads it for the list."""
+        if self.status == MessageStatus.QUEUED and self.send_at is not None and self.send_at > self.read_at:
+            return MessageState.SCHEDULED
+        states = {recipient.state for recipient in self.recipients}
+        return states.pop() if self.status == MessageStatus.FAILED and len(states) == 1 else self.status
 
     def wait(self, recipient: RecipientTimeline) -> WaitExplanation | None:
         """What the recipient waits for; None if it is final."""
@@ -257,7 +276,7 @@ SELECT accounts.id AS account_id, accounts.name AS account_name, suspended_at, s
 FROM accounts CROSS JOIN LATERAL (
     SELECT id, credential_id, request_id, source, status, billing_status, sender, envelope_sender, subject,
         coalesce(tags, '{}') AS tags, template, recipient_count, credits_reserved, created_at, metadata,
-        resent_from, forgets_content
+        send_at, resent_from, forgets_content
     FROM messages WHERE account_id = accounts.id AND id = $1 LIMIT 1) message
 """
 # Reads each account's part of the one day in the id: some microseconds an account.

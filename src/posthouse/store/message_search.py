@@ -47,6 +47,7 @@ class MessageListRow(NamedTuple):
     # As JSON text.
     metadata: str | None = None
     forgets_content: bool | None = None
+    state: str = ""
 
 
 class UnindexedMessage(NamedTuple):
@@ -125,6 +126,7 @@ SELECT id FROM (
 WHERE request_id = :request_id LIMIT 1
 """)
 
+# The beginnings of our own texts, as in `rules/delivery_reason`.
 _SHOWN: Final = """
     SELECT id, status, source, sender,
         ARRAY(SELECT email FROM recipients
@@ -132,7 +134,18 @@ _SHOWN: Final = """
                   AND message_id <= :highest
                 AND position < :recipients_max) AS recipients,
         recipient_count, subject, tags, template, credential_id, billing_status, created_at, metadata,
-        forgets_content
+        forgets_content,
+        CASE
+            WHEN status = 'queued' AND send_at > :now THEN 'scheduled'
+            WHEN status = 'failed' THEN (
+                SELECT CASE WHEN min(result) = max(result) THEN min(result) ELSE 'failed' END FROM (
+                    SELECT CASE WHEN last_smtp_code IS NULL AND (last_smtp_response LIKE 'the address is suppressed%'
+                        OR last_smtp_response LIKE 'the address is unsubscribed%') THEN 'suppressed'
+                        ELSE recipients.status END AS result
+                    FROM recipients
+                    WHERE account_id = :account_id AND message_id = asked.id AND message_id >= :lowest
+                      AND message_id <= :highest) results)
+            ELSE status END AS state
     FROM messages WHERE account_id = :account_id AND id = asked.id AND id >= :lowest AND id <= :highest LIMIT 1
 """
 
@@ -243,7 +256,7 @@ async def unindexed(connection: Connection, account_id: AccountId, span: IdRange
 
 
 async def shown(
-    connection: Connection, account_id: AccountId, message_ids: Sequence[MessageId]
+    connection: Connection, account_id: AccountId, message_ids: Sequence[MessageId], now: datetime
 ) -> list[MessageListRow]:
     """Those of these messages that still exist, in their order: the newest comes first."""
     if not message_ids:
@@ -255,6 +268,7 @@ async def shown(
             lowest=message_ids[-1],
             highest=message_ids[0],
             recipients_max=RECIPIENTS_SHOWN_MAX,
+            now=now,
         )
     )
     return _listed(rows)
@@ -268,6 +282,7 @@ async def shown_if(
     *,
     terms: Sequence[int],
     status: str | None,
+    now: datetime,
 ) -> list[MessageListRow]:
     """The first of these messages, up to a limit, that have all the terms, and the status if one is given.
 
@@ -285,6 +300,7 @@ async def shown_if(
             terms=terms,
             status=status,
             limit=limit,
+            now=now,
         )
     )
     return _listed(rows)

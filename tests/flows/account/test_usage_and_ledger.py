@@ -224,8 +224,8 @@ async def test_the_newest_message_is_first_and_its_reserve_comes_after_its_ends(
     ]
     settle, release, reserve, *_, grant = entries
     assert settle.why == "Spent: the message was tried until it was given up; last said: 451 it was failed"
-    assert release.why == "Given back: the message was refused for good; last said: 550 it was bounced"
-    assert reserve.why == "The message was accepted: a credit for each of its 2 recipients is set aside."
+    assert release.why == "Returned: the message was refused for good; last said: 550 it was bounced"
+    assert reserve.why == "Reserved: one credit for each of its 2 recipients."
     assert grant.why == "Granted: acceptance tests"
     assert release.fate is not None
     assert (release.fate.email, release.fate.status, release.fate.code) == ("r0@example.org", "bounced", 550)
@@ -237,7 +237,7 @@ async def test_the_ledger_says_why_a_failed_message_was_not_charged(flow: Counte
     await flow.steps.record(held)
     release, *_ = await flow.whole()
     assert (release.entry.kind, release.amount) == (Kind.RELEASE, 1)
-    assert release.why == "Given back: it was held for 7 days."
+    assert release.why == "Returned: it was held for 7 days."
 
 
 @pytest.mark.rule("ACC-01", "LED-04")
@@ -302,7 +302,7 @@ async def test_a_day_that_is_gone_is_one_entry_and_the_sum_stays(flow: Counter) 
         assert sum(entry.amount for entry in entries) == await flow.available()
     (folded,) = await flow.whole(kind="day")
     assert (folded.entry.credits, folded.entry.at.date()) == ((3, 2, 1), day)
-    assert folded.why.endswith("3 set aside, 2 spent, 1 given back.")
+    assert folded.why.endswith("3 reserved, 2 spent, 1 returned.")
     assert await flow.whole(first=str(day), last=str(day), kind="day") == [folded]
     assert await flow.whole(first=str(day + timedelta(days=1)), kind="day") == []
 

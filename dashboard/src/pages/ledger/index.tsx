@@ -12,18 +12,18 @@ import { Empty, Lines, Loaded } from '../../parts/States'
 import { Figure, StatusBadge, type Tone } from '../../parts/Status'
 import { VirtualList } from '../../parts/VirtualList'
 import { writeSearch } from '../../rules/address'
-import { KINDS, LEDGER_FILTERS, ledgerQuery, type Kind, type LedgerFilters } from '../../rules/ledger'
+import { KINDS, LEDGER_FILTERS, ledgerQuery, linesOf, type Kind, type LedgerFilters, type LedgerLine } from '../../rules/ledger'
 import { minute, number, signed, utcDay } from '../../words/format'
 import { text } from '../../words/ledger'
 import classes from './ledger.module.css'
 
-type Entry = components['schemas']['LedgerEntry']
+type Line = LedgerLine<components['schemas']['LedgerEntry']>
 
 const ROW = 76
 // Reason and message have separate lines, as in the style sheet.
 const NARROW = '(max-width: 1100px)'
 const NARROW_ROW = 116
-const idOf = ({ id }: Entry): string => id
+const idOf = ({ id }: Line): string => id
 const TONES: Readonly<Record<Kind, Tone>> = { grant: 'good', reserve: 'busy', settle: 'plain', release: 'warn', day: 'plain' }
 
 export default function LedgerPage() {
@@ -35,6 +35,7 @@ export default function LedgerPage() {
     (api, cursor) => api.GET('/v1/ledger', { params: { query: { ...query, limit: 100, cursor } as never } }),
     (page) => page.entries,
   )
+  const lines = useMemo(() => linesOf(entries.items, entries.hasNextPage), [entries.items, entries.hasNextPage])
   const isFiltered = Object.keys(query).length > 0
   const isEmpty = entries.items.length === 0 && !entries.hasNextPage
   return (
@@ -54,9 +55,9 @@ export default function LedgerPage() {
         >
           {() => (
             <VirtualList
-              items={entries.items}
+              items={lines}
               keyOf={idOf}
-              row={(entry) => <EntryRow entry={entry} />}
+              row={(line) => <LineRow line={line} />}
               key={String(isNarrow)}
               rowHeight={isNarrow ? NARROW_ROW : ROW}
               height="max(320px, calc(100dvh - 430px))"
@@ -109,17 +110,21 @@ function Filters({ filters, change }: { readonly filters: LedgerFilters; readonl
   )
 }
 
-function EntryRow({ entry }: { readonly entry: Entry }) {
-  const why = entry.day == null ? entry.why : text.day(number(entry.day.reserved), number(entry.day.settled), number(entry.day.released))
+function LineRow({ line: { entries, kind, amount, spent, returned, open } }: { readonly line: Line }) {
+  const [first] = entries
+  const isToMany = spent + returned + open > 1
+  const why = first.day != null ? text.day(number(first.day.reserved), number(first.day.settled), number(first.day.released))
+    : isToMany ? text.recipients([[spent, text.kinds.settle], [returned, text.kinds.release], [open, text.kinds.reserve]])
+      : first.why
   return (
     <div className={classes.row}>
-      <span className={classes.amount}>{signed(entry.amount)}</span>
-      <span className={classes.kind}><StatusBadge state={entry.kind} label={text.kinds[entry.kind]} tone={TONES[entry.kind]} /></span>
+      <span className={classes.amount}>{signed(amount)}</span>
+      <span className={classes.kind}><StatusBadge state={kind} label={text.kinds[kind]} tone={TONES[kind]} /></span>
       <span className={classes.why} title={why}>{why}</span>
-      <span className={classes.mail} title={entry.email ?? entry.message_id ?? ''}>
-        {entry.message_id !== null && <PageLink to={['messages', entry.message_id]}>{entry.email ?? text.toMessage}</PageLink>}
+      <span className={classes.mail} title={first.email ?? first.message_id ?? ''}>
+        {first.message_id !== null && <PageLink to={['messages', first.message_id]}>{isToMany ? text.toMessage : first.email ?? text.toMessage}</PageLink>}
       </span>
-      <time dateTime={entry.at} className={classes.when}>{entry.day == null ? minute(entry.at) : utcDay(entry.day.day)}</time>
+      <time dateTime={first.at} className={classes.when}>{first.day == null ? minute(first.at) : utcDay(first.day.day)}</time>
     </div>
   )
 }

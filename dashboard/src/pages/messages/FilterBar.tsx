@@ -1,9 +1,9 @@
 /** The filters: a search box, status and time, the rest in a form; active filters are shown as pills. */
-import { Button, Group, Pill, Popover, Select, TextInput } from '@mantine/core'
+import { Box as Wrapper, Button, Group, Pill, Popover, Select, TextInput } from '@mantine/core'
 import { IconFilter, IconSearch } from '@tabler/icons-react'
 import { useState } from 'react'
 import { useGo } from '../../parts/Link'
-import { FILTERS, type FilterChange, type FilterName, type Filters, PERIODS, type Period, periodStart, STATUSES } from '../../rules/message-list'
+import { FILTERS, type FilterChange, type FilterName, type Filters, PERIODS, type Period, periodStart, STATES, STATUSES } from '../../rules/message-list'
 import { meaning } from '../../rules/search-box'
 import { minute, number } from '../../words/format'
 import { text } from '../../words/messages'
@@ -13,19 +13,24 @@ import classes from './messages.module.css'
 
 const OWN = 'own'
 
+const isState = (value: string | null): value is (typeof STATES)[number] => (STATES as readonly (string | null)[]).includes(value)
+// The status "failed" has the states of all mail that was not delivered.
+const nameOf = (status: string): string => (status === 'failed' ? text.filter.notDelivered : (states as Readonly<Record<string, string>>)[status] ?? status)
+
 export function FilterBar({ filters, change }: { readonly filters: Filters; readonly change: FilterChange }) {
   const [isOpen, setOpen] = useState(false)
   const set = FILTERS.filter((name) => filters[name] !== undefined)
   return (
     <>
       <Group gap="xs" align="center">
-        <Box change={change} />
+        {/* Where the header has no room for its own. */}
+        <Wrapper hiddenFrom="sm" flex="1 1 260px"><Box change={change} /></Wrapper>
         <Select
           aria-label={text.filter.status}
           placeholder={text.filter.statusAny}
-          data={STATUSES.map((status) => ({ value: status, label: states[status] }))}
-          value={filters.status ?? null}
-          onChange={(status) => change({ status: status ?? undefined })}
+          data={[...STATUSES, ...STATES].map((status) => ({ value: status, label: nameOf(status) }))}
+          value={filters.state ?? filters.status ?? null}
+          onChange={(chosen) => change(isState(chosen) ? { state: chosen, status: undefined } : { status: chosen ?? undefined, state: undefined })}
           clearable
           w={170}
           comboboxProps={{ keepMounted: false }}
@@ -120,7 +125,7 @@ function Pills({ filters, set, change }: { readonly filters: Filters; readonly s
 }
 
 function shown(name: FilterName, value: string): string {
-  if (name === 'status') return (states as Readonly<Record<string, string>>)[value] ?? value
+  if (name === 'status' || name === 'state') return nameOf(value)
   if (name === 'source') return (text.sources as Readonly<Record<string, string>>)[value] ?? value
   if (name === 'after' || name === 'before') return Number.isNaN(new Date(value).getTime()) ? text.filter.wrongTime : minute(value)
   return value

@@ -1,8 +1,10 @@
 /** Every message, live, with filters in the address. */
 import { Alert, Button, Group, Loader, Stack, Text } from '@mantine/core'
+import { useHotkeys } from '@mantine/hooks'
 import { useQueryClient } from '@tanstack/react-query'
-import { Suspense, useEffect, useMemo, useState } from 'react'
+import { Suspense, useCallback, useEffect, useMemo, useRef, useState } from 'react'
 import { download } from '../../api/client'
+import { lastList } from '../../api/last-list'
 import { useAccountId, useList, useRead } from '../../api/queries'
 import { ExportButton } from '../../parts/ExportButton'
 import { later } from '../../parts/later'
@@ -10,21 +12,25 @@ import { PageButton, useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
 import { Allowed } from '../../parts/Role'
 import { Empty, Loaded } from '../../parts/States'
-import { useNow } from '../../parts/Time'
 import { VirtualList } from '../../parts/VirtualList'
 import { writeSearch } from '../../rules/address'
-import { EMPTY_PAGES_MAX, emptyPages, FILTERS, join, queryOf } from '../../rules/message-list'
-import { number } from '../../words/format'
+import { EMPTY_PAGES_MAX, emptyPages, FILTERS, join, queryOf, withDays, type Day } from '../../rules/message-list'
+import { date, number } from '../../words/format'
 import { text } from '../../words/messages'
 import { FilterBar } from './FilterBar'
 import classes from './messages.module.css'
-import { MessageRow, type Listed, useRowHeight } from './MessageRow'
+import { focusedRow, MessageRow, moveFocus, type Listed, useRowHeight } from './MessageRow'
+import { Selection } from './Selection'
 
 const CancelMany = later(() => import('./CancelMany'))
 const SendAgain = later(() => import('./SendAgain'))
 
 const PAGE = 100
-const idOf = ({ id }: Listed): string => id
+const NONE: ReadonlySet<string> = new Set()
+const DAY_HEIGHT = 30
+
+type Line = Listed | Day
+const keyOf = (line: Line): string => ('day' in line ? line.at : line.id)
 
 export default function MessagesPage() {
   const [filters, setFilters] = useFilters(FILTERS)
@@ -34,7 +40,7 @@ export default function MessagesPage() {
       <PageHeader title={text.title} about={text.about} actions={<Actions query={query} />} />
       <Stack gap="sm">
         <FilterBar filters={filters} change={setFilters} />
-        <Messages query={query} />
+        <Messages key={writeSearch(query)} query={query} />
       </Stack>
     </>
   )
@@ -65,7 +71,29 @@ function Messages({ query }: { readonly query: ReturnType<typeof queryOf> }) {
   const list = useMessages(query)
   const isFiltered = Object.keys(query).length > 0
   const rowHeight = useRowHeight()
-  const now = useNow(10_000)
+  const heightOf = useCallback((line: Line) => ('day' in line ? DAY_HEIGHT : rowHeight), [rowHeight])
+  const lines = useMemo(() => withDays(list.items, date), [list.items])
+  const [selected, setSelected] = useState<ReadonlySet<string>>(NONE)
+  const account = useAccountId()
+  useEffect(() => lastList.set({ account, ids: list.items.map(({ id }) => id), search: query }), [account, list.items, query])
+  // Also those that are not loaded yet.
+  const [isAll, setAll] = useState(false)
+  const loaded = useRef<readonly Listed[]>([])
+  useEffect(() => { loaded.current = list.items }, [list.items])
+  const toggle = useCallback((id: string) => {
+    setSelected((before) => {
+      const after = new Set(isAll ? loaded.current.map((item) => item.id) : before)
+      if (!after.delete(id)) after.add(id)
+      return after
+    })
+    setAll(false)
+  }, [isAll])
+  const choose = (all: boolean) => { setAll(all); setSelected(NONE) }
+  useHotkeys([
+    ['j', () => moveFocus(true)],
+    ['k', () => moveFocus(false)],
+    ['x', () => { const id = focusedRow(); if (id !== undefined) toggle(id) }],
+  ])
   return (
     <>
       {list.newer > 0 && (
@@ -82,12 +110,19 @@ function Messages({ query }: { readonly query: ReturnType<typeof queryOf> }) {
       >
         {() => (
           <div>
+            {(isAll || selected.size > 0) && (
+              <Selection
+                selected={isAll ? null : selected} items={list.items} isWhole={!list.query.hasNextPage} query={query}
+                onAll={() => choose(true)} onClear={() => choose(false)}
+              />
+            )}
             <Columns />
-            <VirtualList<Listed>
-              items={list.items}
-              keyOf={idOf}
-              row={(message) => <MessageRow message={message} now={now} />}
-              rowHeight={rowHeight}
+            <VirtualList<Line>
+              key={rowHeight}
+              items={lines}
+              keyOf={keyOf}
+              row={(line) => ('day' in line ? <div className={classes.day}>{line.day}</div> : <MessageRow message={line} isSelected={isAll || selected.has(line.id)} onSelect={toggle} />)}
+              rowHeight={heightOf}
               height="max(300px, calc(100dvh - 310px))"
               label={text.list}
               hasMore={list.query.hasNextPage}

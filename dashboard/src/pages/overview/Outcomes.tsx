@@ -1,11 +1,12 @@
 import { Paper, Text } from '@mantine/core'
 import type { components } from '../../api/schema'
+import { useDelivered } from '../../parts/captures'
 import { Chart, type Series } from '../../parts/Chart'
 import { PageButton, PageLink } from '../../parts/Link'
 import { Empty } from '../../parts/States'
 import { Figure } from '../../parts/Status'
 import { Ago } from '../../parts/Time'
-import { share, sum } from '../../rules/figures'
+import { isCounting, share, sum } from '../../rules/figures'
 import { hour, number, percent, utcDay } from '../../words/format'
 import { text } from '../../words/overview'
 import classes from './overview.module.css'
@@ -19,23 +20,25 @@ const SERIES: readonly Series[] = [
   { name: 'bounced', label: text.series.bounced, tone: 'bad' },
 ]
 
-export function Outcomes({ usage }: { readonly usage: Usage }) {
+export function Outcomes({ usage, acceptedToday }: { readonly usage: Usage; readonly acceptedToday: number }) {
+  const delivered = useDelivered()
   const total = sum(usage.days)
+  const counting = isCounting(total.accepted, acceptedToday, usage.now.queued + usage.now.deferred)
   const test = sum(usage.days.map((day) => day.test)).accepted
   return (
     <>
       <div className={classes.figures}>
-        <Figure name={text.figures.accepted} value={number(total.accepted)} about={test > 0 ? text.figures.acceptedAbout(number(test)) : undefined} />
-        <Figure name={text.figures.delivered} value={number(total.delivered)} about={part(total.delivered, total.accepted)} />
+        <Figure name={text.figures.accepted} value={counting ? text.counting : number(total.accepted)} about={test > 0 ? text.figures.acceptedAbout(number(test)) : undefined} />
+        <Figure name={text.figures[delivered]} value={number(total.delivered)} about={part(total.delivered, total.accepted)} />
         <Figure name={text.figures.bounced} value={<Counted count={total.bounced} status="failed" />} about={part(total.bounced, total.accepted)} />
         <Figure name={text.figures.failed} value={<Counted count={total.failed} status="failed" />} about={part(total.failed, total.accepted)} />
         <Waiting now={usage.now} />
       </div>
       <Paper withBorder p="md">
-        {total.accepted === 0
+        {counting ? <Text role="status" data-state="counting">{text.countingWhy(acceptedToday)}</Text> : total.accepted === 0
           ? <Empty title={text.none} action={<PageButton to={['start']}>{text.noneAction}</PageButton>}>{text.noneNext}</Empty>
-          : <Chart label={usage.hours === null ? text.byDay : text.byHour} series={SERIES} rows={rowsOf(usage)} />}
-        {usage.counted_at !== null && <Text size="xs" c="dimmed" mt="xs">{text.counted} <Ago at={usage.counted_at} /></Text>}
+          : <Chart label={usage.hours === null ? text.byDay : text.byHour} series={SERIES.map((series) => ({ ...series, label: series.name === 'delivered' ? text.figures[delivered] : series.label }))} rows={rowsOf(usage)} />}
+        {usage.counted_at !== null && <Text size="xs" c="dimmed" mt="xs">{text.counted} <Ago at={usage.counted_at} />{text.countedWhy}</Text>}
       </Paper>
     </>
   )

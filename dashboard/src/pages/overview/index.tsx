@@ -38,7 +38,7 @@ export default function OverviewPage() {
         }
       />
       <Stack>
-        <Loaded query={usage} skeleton={<Lines count={4} height={90} />}>{(counted) => <Outcomes usage={counted} />}</Loaded>
+        <Loaded query={usage} skeleton={<Lines count={4} height={90} />}>{(counted) => <Outcomes usage={counted} acceptedToday={account.data?.account.warmup.used ?? 0} />}</Loaded>
         <Grid>
           <Grid.Col span={{ base: 12, lg: 6 }}>
             <Loaded query={usage}>{({ providers }) => <Times providers={providers} />}</Loaded>

@@ -1,5 +1,6 @@
 import { Alert, Button, Group, Loader, Stack, Text } from '@mantine/core'
 import { useMe, useRead, useWrite } from '../../api/queries'
+import { useDelivered } from '../../parts/captures'
 import { PageLink } from '../../parts/Link'
 import { Allowed } from '../../parts/Role'
 import { Failure } from '../../parts/States'
@@ -11,6 +12,7 @@ const ASK_MS = 1_000
 
 export function TestMail({ onSent }: { readonly onSent: () => void }) {
   const me = useMe()
+  const captures = useDelivered() === 'captured'
   const domains = useRead(['domains', 'first'], (api) => api.GET('/v1/domains', { params: { query: { limit: 100 } } }))
   const lacksDomain = domains.data?.domains.every(({ verified }) => !verified) ?? false
   const send = useWrite(
@@ -19,7 +21,7 @@ export function TestMail({ onSent }: { readonly onSent: () => void }) {
   )
   return (
     <Stack align="flex-start">
-      <Text size="sm" className={classes.break}>{text.testMail.why(me.user.email)}</Text>
+      <Text size="sm" className={classes.break}>{captures ? text.testMail.whyCaptured : text.testMail.why(me.user.email)}</Text>
       {lacksDomain && <Text size="sm" fw={600}>{text.testMail.noDomain}</Text>}
       <Allowed to="sendTestEmail" unless={lacksDomain ? text.testMail.noDomain : null}>
         {(control) => (
@@ -40,16 +42,18 @@ function Arrival({ id }: { readonly id: string }) {
     every: (data) => (data === undefined || data.message.status === 'queued' ? ASK_MS : false),
   })
   const message = read.data?.message
+  const captures = useDelivered() === 'captured'
   if (read.error !== null && message === undefined) return <Failure error={read.error} retry={() => void read.refetch()} />
   const recipient = message?.recipients[0]
   if (recipient === undefined || recipient.status === 'queued') {
     return <Alert w="100%" color="indigo" role="status" data-arrival="waiting"><Group gap="xs"><Loader size="xs" aria-hidden="true" /><Text size="sm">{text.testMail.waiting}</Text></Group></Alert>
   }
   const { status, explanation } = recipient
+  const headline = captures && status === 'delivered' ? text.testMail.captured : explanation.headline
   return (
     <Alert w="100%" color={toneColor(toneOf(status))} role="status" data-arrival={status}>
       <Stack gap="xs" align="flex-start">
-        <Group gap="xs"><StatusBadge state={status} /><Text size="sm" fw={600}>{explanation.headline}</Text></Group>
+        <Group gap="xs"><StatusBadge state={status} /><Text size="sm" fw={600}>{headline}</Text></Group>
         {status !== 'delivered' && <Text size="sm">{explanation.what_to_do}</Text>}
         <PageLink to={['messages', id]} fz="sm">{text.testMail.timeline}</PageLink>
       </Stack>

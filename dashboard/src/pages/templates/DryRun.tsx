@@ -1,9 +1,10 @@
-/** All checks of a real request, with the draft as the preview rendered it. */
+/** The draft as the preview rendered it: all checks of a real request, or an email to oneself. */
 import { Alert, Button, Group, List, SimpleGrid, Stack, Text, TextInput, Title } from '@mantine/core'
 import { useState } from 'react'
 import { useMe, useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import classes from '../../parts/parts.module.css'
+import { notify } from '../../parts/notify'
 import { Allowed } from '../../parts/Role'
 import { Failure } from '../../parts/States'
 import { senderDomain } from '../../rules/sender-domain'
@@ -26,6 +27,10 @@ export function DryRun({ rendered }: { readonly rendered: Rendered | undefined }
       cc: null, bcc: null, reply_to: null, template: null, variables: null, headers: null, tags: null, attachments: null, metadata: null, send_at: null, content: null,
     },
   }))
+  const send = useWrite(
+    (api) => api.POST('/v1/test-email', { body: { from: sender, subject: rendered?.subject ?? null, text: rendered?.text ?? null, html: rendered?.html ?? null } as never }),
+    ['messages', 'account', 'ledger', 'progress'],
+  )
   return (
     <Stack gap="sm" component="section" aria-label={text.dryRun}>
       <Title order={2} size="h4">{text.dryRun}</Title>
@@ -40,9 +45,13 @@ export function DryRun({ rendered }: { readonly rendered: Rendered | undefined }
             <Allowed to="dryRunEmail" unless={rendered === undefined ? text.noPreview : null}>
               {(control) => <Button {...control} type="submit" variant="default" loading={run.isPending}>{text.run}</Button>}
             </Allowed>
+            <Allowed to="sendTestEmail" unless={rendered === undefined ? text.noPreview : null}>
+              {(control) => <Button {...control} variant="default" loading={send.isPending} onClick={() => send.mutate(undefined, { onSuccess: () => notify(text.sentToMe(me.user.email)) })}>{text.sendToMe}</Button>}
+            </Allowed>
           </Group>
         </Stack>
       </form>
+      {send.error !== null && <Failure error={send.error} title={text.sendToMe} />}
       {run.error !== null && <Failure error={run.error} title={text.dryRun} />}
       {run.data !== undefined && <Shown result={run.data} />}
     </Stack>

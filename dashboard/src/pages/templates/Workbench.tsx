@@ -1,14 +1,15 @@
 /** The draft with its preview and dry run next to it, and the versions below. */
-import { Badge, Button, Group, SegmentedControl, SimpleGrid, Skeleton, Stack, Text, TextInput, Title } from '@mantine/core'
+import { Badge, Button, Group, JsonInput, SegmentedControl, SimpleGrid, Skeleton, Stack, Text, TextInput, Title } from '@mantine/core'
 import { useDebouncedValue } from '@mantine/hooks'
-import { Suspense, useState } from 'react'
+import { Suspense, useMemo, useState } from 'react'
 import { later } from '../../parts/later'
 import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { notify, notifyFailure } from '../../parts/notify'
 import { Allowed, useMay } from '../../parts/Role'
+import { dataOf, plainNames, withValue, type TestData } from '../../rules/test-data'
 import { text } from '../../words/templates'
-import { bodyOf, draftOf, isSame, type Draft } from './draft'
+import { bodyOf, draftOf, isSame, written, type Draft } from './draft'
 import { DryRun } from './DryRun'
 import { Preview } from './Preview'
 import classes from './templates.module.css'
@@ -24,13 +25,14 @@ export function Workbench({ template }: { readonly template: components['schemas
   // Another number for another text in the editor, which is uncontrolled.
   const [loaded, setLoaded] = useState(0)
   const [part, setPart] = useState<'html' | 'text'>(newest.html === '' && newest.text !== '' ? 'text' : 'html')
-  const [values, setValues] = useState<Readonly<Record<string, string>>>({})
+  const [json, setJson] = useTestData()
+  const data = useMemo(() => dataOf(json), [json])
   const mayNot = !useMay('createTemplateVersion')
-  const [shown] = useDebouncedValue({ draft, values }, PAUSE_MS)
-  const given = Object.fromEntries(Object.entries(shown.values).filter(([, value]) => value !== '').slice(0, 32))
+  const typed = useMemo(() => ({ draft, data: data ?? {} }), [draft, data])
+  const [shown] = useDebouncedValue(typed, PAUSE_MS)
   const preview = useRead(
-    ['template', alias, 'preview', shown.draft, given],
-    (api) => api.POST('/v1/templates/{alias}/preview', { params: { path: { alias } }, body: { ...bodyOf(shown.draft), version: null, variables: given } }),
+    ['template', alias, 'preview', shown.draft, shown.data],
+    (api) => api.POST('/v1/templates/{alias}/preview', { params: { path: { alias } }, body: { ...bodyOf(shown.draft), version: null, variables: shown.data } }),
     { every: false, keep: true },
   )
   const save = useWrite(
@@ -66,7 +68,7 @@ export function Workbench({ template }: { readonly template: components['schemas
             <Editor key={`${part} ${String(loaded)}`} initial={draft[part]} label={text.parts[part]} isHtml={part === 'html'} isReadOnly={mayNot} onChange={(value) => setDraft((before) => ({ ...before, [part]: value }))} />
           </Suspense>
           <Text size="xs" c="dimmed">{text.editorHelp}</Text>
-          <Values names={preview.data?.variables.map(({ name }) => name) ?? []} values={values} onChange={setValues} />
+          <Values names={preview.data?.variables.map(({ name }) => name) ?? []} template={written(draft)} json={json} data={data} onChange={setJson} />
         </Stack>
         <Stack gap="xl" miw={0}>
           <Preview query={preview} />
@@ -78,18 +80,38 @@ export function Workbench({ template }: { readonly template: components['schemas
   )
 }
 
-function Values({ names, values, onChange }: {
+/** Kept with the page's entry in the browser's history: it survives a reload, and is neither stored nor in the address. */
+function useTestData(): [string, (json: string) => void] {
+  const [json, setJson] = useState(() => (history.state as { testData?: string } | null)?.testData ?? '')
+  const change = (given: string) => {
+    setJson(given)
+    history.replaceState({ ...history.state, testData: given }, '')
+  }
+  return [json, change]
+}
+
+function Values({ names, template, json, data, onChange }: {
   readonly names: readonly string[]
-  readonly values: Readonly<Record<string, string>>
-  readonly onChange: (values: Readonly<Record<string, string>>) => void
+  readonly template: string
+  readonly json: string
+  /** Null while the text is no JSON object. */
+  readonly data: TestData | null
+  readonly onChange: (json: string) => void
 }) {
+  const plain = data === null ? [] : plainNames(names, template, data)
   return (
     <Stack gap="xs" component="section" aria-label={text.variables}>
       <Title order={3} size="h5">{text.variables}</Title>
       {names.length === 0 && <Text size="sm" c="dimmed">{text.noVariables}</Text>}
       <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xs">
-        {names.map((name) => <TextInput key={name} label={name} value={values[name] ?? ''} onChange={(event) => onChange({ ...values, [name]: event.currentTarget.value })} autoComplete="off" />)}
+        {plain.map((name) => <TextInput key={name} label={name} value={String(data?.[name] ?? '')} onChange={(event) => onChange(withValue(data ?? {}, name, event.currentTarget.value))} autoComplete="off" />)}
       </SimpleGrid>
+      {names.length > 0 && (
+        <JsonInput
+          label={text.testData} description={text.testDataHelp} error={data === null ? text.testDataWrong : null} autosize minRows={3} maxRows={16}
+          value={json} onChange={onChange} spellCheck={false}
+        />
+      )}
     </Stack>
   )
 }

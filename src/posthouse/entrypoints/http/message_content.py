@@ -1,8 +1,8 @@
 """How the content of a message is shown: HTML in a frame, and attachments as downloads.
 
 The HTML is hostile. It is served only for a frame in one of our pages, in a sandbox with its own origin, under a policy
-that loads nothing; `mail/render` renames what a policy doesn't stop. Browsers store an attachment, whatever content
-type it claims.
+that loads nothing; `mail/render` leaves out or renames what a policy doesn't stop. Browsers store an attachment,
+whatever content type it claims.
 """
 
 from collections.abc import Mapping

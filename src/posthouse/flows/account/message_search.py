@@ -82,10 +82,11 @@ class MessageSearch(Flow):
             if wanted.is_everything:
                 span = IdRange(wanted.lowest, before)
                 newest = await message_search.newest(connection, account_id, span, limit + 1)
-                found = await _first(connection, account_id, newest, span, limit, None)
+                found = await self._first(connection, account_id, newest, span, limit, None)
             else:
                 found = await self._wanted(connection, account_id, wanted, before, limit)
-        return Page(found.messages, None if found.position is None else wanted.cursor(found.position))
+        messages = [row for row in found.messages if wanted.state is None or row.state == wanted.state]
+        return Page(messages, None if found.position is None else wanted.cursor(found.position))
 
     async def _wanted(
         self, connection: Connection, account_id: AccountId, wanted: SearchQuery, before: UUID, limit: int
@@ -99,8 +100,10 @@ class MessageSearch(Flow):
         examined = await message_search.unindexed(connection, account_id, span, UNINDEXED_MAX)
         newer = [message.id for message in examined if _is_wanted(message, wanted)]
         if len(newer) > limit:
-            return _Found(await message_search.shown(connection, account_id, newer[:limit]), newer[limit - 1])
-        messages = await message_search.shown(connection, account_id, newer)
+            return _Found(
+                await message_search.shown(connection, account_id, newer[:limit], self._clock.now()), newer[limit - 1]
+            )
+        messages = await message_search.shown(connection, account_id, newer, self._clock.now())
         if len(examined) == UNINDEXED_MAX:
             return _Found(messages, examined[-1].id)
         older = await self._indexed(connection, account_id, wanted, kept, limit - len(newer))
@@ -132,7 +135,7 @@ class MessageSearch(Flow):
     ) -> _Found:
         if len(wanted.terms) == 1 and not wanted.is_queued:
             found = await message_search.with_term(connection, account_id, span, limit + 1, wanted.terms[0])
-            return await _first(connection, account_id, found, span, limit, None)
+            return await self._first(connection, account_id, found, span, limit, None)
         return await self._with_all(connection, account_id, wanted, span, limit)
 
     async def _with_all(
@@ -161,13 +164,30 @@ class MessageSearch(Flow):
             key=lambda place: reaches[place],
         )
         if not unsure:
-            return await _first(connection, account_id, candidates, span, limit, examined_to)
+            return await self._first(connection, account_id, candidates, span, limit, examined_to)
         terms = [wanted.terms[place] for place in unsure if place < len(wanted.terms)]
         status = MessageStatus.QUEUED if wanted.is_queued else None
-        found = await message_search.shown_if(connection, account_id, candidates, limit + 1, terms=terms, status=status)
+        found = await message_search.shown_if(
+            connection, account_id, candidates, limit + 1, terms=terms, status=status, now=self._clock.now()
+        )
         if len(found) > limit:
             return _Found(found[:limit], found[limit - 1].id if limit else span.before)
         return _Found(found, examined_to)
+
+    async def _first(
+        self,
+        connection: Connection,
+        account_id: AccountId,
+        found: Sequence[MessageId],
+        span: IdRange,
+        limit: int,
+        examined_to: UUID | None,
+    ) -> _Found:
+        """The first `limit` of what was found; if that is all, the next page continues where this one ended."""
+        messages = await message_search.shown(connection, account_id, found[:limit], self._clock.now())
+        if len(found) > limit:
+            return _Found(messages, found[limit - 1] if limit else span.before)
+        return _Found(messages, examined_to)
 
 
 async def _of_request(connection: Connection, account_id: AccountId, request_id: UUID) -> MessageId | None:
@@ -178,21 +198,6 @@ async def _of_request(connection: Connection, account_id: AccountId, request_id:
     except (OverflowError, ValueError):  # beyond all times: not one of our ids
         return None
     return await message_search.of_request(connection, account_id, span, request_id, REQUEST_EXAMINED_MAX)
-
-
-async def _first(
-    connection: Connection,
-    account_id: AccountId,
-    found: Sequence[MessageId],
-    span: IdRange,
-    limit: int,
-    examined_to: UUID | None,
-) -> _Found:
-    """The first `limit` of what was found; if that is all, the next page continues where this one ended."""
-    messages = await message_search.shown(connection, account_id, found[:limit])
-    if len(found) > limit:
-        return _Found(messages, found[limit - 1] if limit else span.before)
-    return _Found(messages, examined_to)
 
 
 def _is_wanted(message: UnindexedMessage, wanted: SearchQuery) -> bool:

@@ -388,28 +388,28 @@ def _effect(entry: LedgerEntry, fate: RecipientResult | None) -> tuple[int, str]
     credits_, *others = entry.credits
     match entry.kind:
         case Kind.GRANT:
-            return credits_, f"{'Granted' if credits_ > 0 else 'Taken back'}: {entry.reason}"
+            return credits_, f"{'Granted' if credits_ > 0 else 'Deducted'}: {entry.reason}"
         case Kind.RESERVE:
-            recipients = "its one recipient" if credits_ == 1 else f"each of its {credits_} recipients"
-            return -credits_, f"The message was accepted: a credit for {recipients} is set aside."
+            recipients = "its recipient" if credits_ == 1 else f"each of its {credits_} recipients"
+            return -credits_, f"Reserved: one credit for {recipients}."
         case Kind.SETTLE:
             return 0, f"Spent: {_fate(fate, 'the recipient got it, or was tried to the end')}"
         case Kind.RELEASE:
             if fate is not None and fate.status == "failed":
-                return credits_, f"Given back: {fate.response or 'the message was given up before it was tried'}."
-            return credits_, f"Given back: {_fate(fate, 'the recipient was refused for good')}"
+                return credits_, f"Returned: {fate.response or 'the message was given up before it was tried'}."
+            return credits_, f"Returned: {_fate(fate, 'the recipient was refused for good')}"
         case Kind.DAY:
             settled, released = others
             return released - credits_, (
-                f"The sum of a day whose entries are no longer stored: {credits_} set aside, {settled} spent, "
-                f"{released} given back."
+                f"The sum of a day whose entries are no longer stored: {credits_} reserved, {settled} spent, "
+                f"{released} returned."
             )
         case _:
             assert_never(entry.kind)
 
 
 _WORDS: Final = {
-    "delivered": "the recipient's server took the message",
+    "delivered": "the recipient's server accepted the message",
     "bounced": "the message was refused for good",
     "failed": "the message was tried until it was given up",
 }

@@ -175,7 +175,7 @@ class ProgressStep(Shown):
     step: Annotated[
         Step,
         described(
-            "`test_mail`: a test email, or any other live mail, was sent. `first_request`: mail was sent by a "
+            "`test_mail`: an email to oneself, or an account too old to tell. `first_request`: mail was sent by a "
             "program, or a key or credential was used. `webhook_answered`: by a 2xx. `second_factor`: the caller's."
         ),
     ]

@@ -46,7 +46,7 @@ from posthouse.rules.event import EventType
 from posthouse.rules.explanation import Cause, explain
 from posthouse.rules.ids import CredentialId, MessageId, RequestId
 from posthouse.rules.limits import THREAD_BODY_BYTES_MIN
-from posthouse.rules.message import FORGET, BillingStatus, MessageStatus, RecipientStatus, Source
+from posthouse.rules.message import FORGET, BillingStatus, MessageState, MessageStatus, RecipientStatus, Source
 from posthouse.rules.outcome import Stage
 from posthouse.rules.suppression import SuppressionReason
 from posthouse.rules.wait_reason import WaitReason
@@ -75,6 +75,7 @@ _DETAIL_EXAMPLE: Final[dict[str, Any]] = {
     "message": {
         "id": "em_01k6wq3v5e7m8x9c0b2d4f6h80",
         "status": "queued",
+        "state": "queued",
         "source": "api",
         "from": "Acme <hello@example.com>",
         "envelope_from": "hello@example.com",
@@ -269,6 +270,7 @@ class MessageCredential(Shown):
 class MessageDetail(Shown):
     id: Annotated[MessageId, id_text(ids.MESSAGE)]
     status: MessageStatus
+    state: Annotated[MessageStatus | MessageState, described("As in `GET /v1/messages`.")]
     source: Source
     sender: FromAddress
     envelope_from: Annotated[str, read_from("envelope_sender"), described("The envelope sender as submitted.")]
@@ -287,6 +289,7 @@ class MessageDetail(Shown):
     tags: list[str]
     template: TemplateAlias
     metadata: dict[str, str] | None = absent("Absent if none was given.")
+    send_at: Timestamp | None = absent("Absent if none was given.")
     resent_from: Annotated[MessageId, id_text(ids.MESSAGE)] | None = absent(
         "The id of the message that this one sends again; absent if there is none."
     )

@@ -33,7 +33,7 @@ from posthouse.flows.shared.principal import Caller
 from posthouse.rules import ids
 from posthouse.rules.credential import Role, Scope
 from posthouse.rules.ids import CredentialId
-from posthouse.rules.message import FORGET, BillingStatus, MessageStatus, Source, read_metadata
+from posthouse.rules.message import FORGET, BillingStatus, MessageState, MessageStatus, Source, read_metadata
 from posthouse.rules.search import WORD_CHARACTERS_MIN, WORDS_ASKED_MAX, SearchFilters
 
 router = Operations("Messages", Scope.MESSAGES)
@@ -55,6 +55,12 @@ def _parameter(name: str, text: str, example: str | None = None, **schema: Any) 
 # Declared here and read in the route: FastAPI's own parsing takes longer than the rest of the route.
 _PARAMETERS: Final = [
     _parameter("status", "Only of this status.", enum=list(MessageStatus)),
+    _parameter(
+        "state",
+        "Only waiting for their `send_at` (`scheduled`), or only those that failed because all recipients bounced, "
+        "were suppressed or were cancelled.",
+        enum=list(MessageState),
+    ),
     _parameter("recipient", "Only to this address, in `to`, `cc` or `bcc`.", "ada@example.net"),
     _parameter("sender", "Only from this address.", "hello@example.com"),
     _parameter(
@@ -84,6 +90,7 @@ _FILTERS: Final = tuple(field.name for field in fields(SearchFilters) if field.n
 _EXAMPLE: Final[dict[str, Any]] = {
     "id": "em_01k9xw2v8r5h3m7q4z6t8y0abc",
     "status": "delivered",
+    "state": "delivered",
     "source": "api",
     "from": "Acme <hello@example.com>",
     "to": ["ada@example.net"],
@@ -102,6 +109,12 @@ class ListedMessage(BaseModel):
 
     id: str
     status: MessageStatus
+    state: Annotated[
+        MessageStatus | MessageState,
+        described(
+            "The status, or more exactly what holds for a scheduled message, or for all recipients of a failed one."
+        ),
+    ]
     source: Source
     sender: FromAddress
     to: Annotated[list[str], described("The first three recipients, including `cc` and `bcc`.")]
@@ -181,6 +194,7 @@ def _listed(message: MessageListRow) -> dict[str, Any]:
     return {
         "id": ids.text(ids.MESSAGE, message.id),
         "status": message.status,
+        "state": message.state,
         "source": message.source,
         "from": message.sender,
         "to": message.recipients,
