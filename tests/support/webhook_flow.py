@@ -40,7 +40,7 @@ SHARDS: Final = 4
 SEED: Final = 2026
 NAME: Final = "hooks.example.com"
 SECRET: Final = "whsec_the_secret_of_the_tests"
-PATIENCE_SECONDS: Final = 3.0
+PATIENCE_SECONDS: Final = 30.0
 # Status, attempt, HTTP status and error of a delivery.
 DeliveryStatus = tuple[str, int, int | None, str | None]
 
@@ -218,7 +218,7 @@ async def open_webhook_flow(
         webhook_receiver = await stack.enter_async_context(WebhookReceiver(certificates().servers["sound"], said=said))
         clock = steps.clock
         caller = HttpWebhookClient(
-            resolver=Resolver([nameserver.endpoint], lookup_seconds_max=4.0, monotonic=clock.monotonic),
+            resolver=Resolver([nameserver.endpoint], lookup_seconds_max=seconds_max, monotonic=clock.monotonic),
             may_connect=may_connect,
             tls=trusting_webhooks(certificates().authority_pem),
             seconds_max=seconds_max,
