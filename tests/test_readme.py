@@ -350,6 +350,7 @@ def test_the_pages_on_a_first_server_and_its_addresses_work_as_written(new_datab
     assert "_posthouse.example.com" in seen
     assert "._domainkey.example.com" in seen
     assert "ph_live_" in seen
+    assert "leaves from 192.0.2.10" in seen
 
 
 def test_the_second_start_keeps_the_demo_account(started: tuple[Clone, str]) -> None:

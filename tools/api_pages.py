@@ -46,7 +46,7 @@ _EVENTS: Final = """
 [webhooks](../reference/webhooks.md#what-is-sent), [endpoints](../reference/endpoints.md).
 """
 # Where all rules of a family are; those of an operation are on its page.
-_RULES: Final = {
+RULES: Final = {
     "Email": "rules.md",
     "Templates": "rules.md#templates",
     "Sessions": "sessions.md",
@@ -241,7 +241,7 @@ def _page(operation: Operation) -> Iterator[str]:
         yield from _fields(operation.answer_schema, of_answer=True)
     yield from _errors(operation)
     yield from ("", "## Guarantees", "")
-    rules = _RULES[operation.family]
+    rules = RULES[operation.family]
     own = f"](../reference/{rules.partition('#')[0]}#"
     guarantees = _guarantees().get(f"{operation.method} {operation.path}", [])
     yield from (*sorted(guarantees, key=lambda line: own not in line), "") if guarantees else ()

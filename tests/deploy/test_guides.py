@@ -58,7 +58,6 @@ ANSWERS: Final = "PASSWORD\nPASSWORD\n"
 INSTALLED: Final = ("systemd-sysv", "dbus", "sudo", "ca-certificates", "curl", "openssl", "pgbackrest")
 # Without systemd on this machine, and reaching only itself.
 NSPAWN: Final = ("systemd-nspawn", "--quiet", "--boot", "--register=no", "--keep-unit", "--private-network")
-BOOT_SECONDS_MAX: Final = 120.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +118,7 @@ class Machine:
             input=ANSWERS,
             capture_output=True,
             text=True,
-            timeout=HANG_SECONDS,
+            timeout=HANG_SECONDS * 5,
             check=False,
             # Without a terminal, prompts read what they are given.
             start_new_session=True,
@@ -196,20 +195,16 @@ def _booted(root: Path) -> Iterator[int]:
             start_new_session=True,
         )
     try:
-        deadline = time.monotonic() + BOOT_SECONDS_MAX
+        deadline = time.monotonic() + HANG_SECONDS
         while not (leader := _child(process.pid)) or not _is_up(leader):
             assert process.poll() is None, (root.parent / "boot.log").read_text()
             assert time.monotonic() < deadline, (root.parent / "boot.log").read_text()
             time.sleep(0.2)  # until the machine is up
         yield leader
     finally:
-        if leader := _child(process.pid):
-            # systemd halts.
-            os.kill(leader, signal.SIGRTMIN + 4)
-        try:
-            process.wait(BOOT_SECONDS_MAX)
-        except subprocess.TimeoutExpired:
-            process.kill()
+        # Everything in it ends with its first process.
+        os.kill(_child(process.pid) or process.pid, signal.SIGKILL)
+        process.wait(HANG_SECONDS)
 
 
 def _child(pid: int) -> int | None:
@@ -267,6 +262,7 @@ def test_the_guides_work_as_written_on_a_clean_debian(machine: Machine) -> None:
         seen[block.page.stem] = seen.get(block.page.stem, "") + machine.run([*aliases, *commands])
     assert "stored secrets can be opened" in seen["first-server"]
     assert "ph_live_" in seen["first-server"]
+    assert "leaves from 192.0.2.10" in seen["first-server"]
     assert '{"status": "ready"}' in seen["monitor"]
     assert "The tables are up to date" in seen["upgrade"]
     assert re.search(r"^seal key +1 +active", seen["rotate-secrets"], re.MULTILINE)
