@@ -718,9 +718,10 @@ async def test_an_operator_ends_an_impersonation_and_stays_logged_in(service: Se
     for method, path in (("GET", "/v1/account"), ("GET", "/v1/live"), ("POST", "/v1/auth/logout")):
         assert (await service.request(method, path, headers={"Authorization": impersonator})).status == 401, path
     assert "impersonated_until" not in (await tenant.call("GET", "/v1/account")).body["account"]
-    assert (await actions(tenant))[:2] == ["account.impersonation_ended", "account.impersonated"]
+    seen = [action for action in await actions(tenant) if "impersonat" in action]
+    assert seen == ["account.impersonation_ended", "account.impersonated"]
     log = (await call(service, "GET", "/v1/operator/log", token)).body["entries"]
-    assert (log[0]["actor"], log[0]["action"]) == (email, "account.impersonation_ended")
+    assert (email, "account.impersonation_ended") in {(entry["actor"], entry["action"]) for entry in log}
     # Impersonations of other accounts, and the login, are not concerned.
     assert (await call(service, "GET", "/v1/account", other)).status == 200
     assert (await call(service, "GET", "/v1/operator/overview", token)).status == 200

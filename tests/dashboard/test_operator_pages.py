@@ -60,7 +60,7 @@ async def test_operators_pages_are_apart_from_the_accounts(pages: Pages, tenant:
         active = entries.locator("[aria-current=page]")
         await expect(active).to_have_text(name)
         await expect(active).to_be_in_viewport()
-    await page.get_by_role("button", name=re.compile("^Account Operating")).click()
+    await page.get_by_role("button", name=re.compile("^Account Operator pages")).click()
     await page.get_by_role("menuitem", name=tenant.unique).click()
     await expect(entries.get_by_role("link", name="Domains")).to_be_visible()
 

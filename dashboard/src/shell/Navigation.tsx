@@ -23,7 +23,9 @@ export function Navigation({ onOpen }: { readonly onOpen: () => void }) {
   // Customers don't need to know about these pages.
   const operates = operator !== 'no' && isOperating(pathname)
   const list = useRef<HTMLElement>(null)
-  useEffect(() => list.current?.querySelector('[aria-current=page]')?.scrollIntoView({ block: 'nearest' }), [pathname])
+  useEffect(() => {
+    void list.current?.querySelector('[aria-current=page]')?.scrollIntoView({ block: 'nearest' })
+  }, [pathname])
   return (
     <nav aria-label={text.navigation} className={classes.pages} ref={list}>
       {operates && <Item path="overview" label={text.toAccount(me.accounts.find(({ id }) => id === me.account_id)?.name ?? '')} icon={IconArrowLeft} needs="getAccount" onOpen={onOpen} />}

@@ -51,7 +51,7 @@ export const text = words({
   arrived: (title: string) => `${title}: page opened`,
   groups: { send: 'Mail', setup: 'Set up', manage: 'Manage', traffic: 'Mail flow', customers: 'Customers', installation: 'Service' },
   operate: 'Operate the service',
-  operating: 'Operating the service',
+  operating: 'Operator pages',
   toAccount: (account: string) => (account === '' ? 'Back to the account' : `Back to ${account}`),
   apiReference: 'API reference',
   runbooks: 'Runbooks',

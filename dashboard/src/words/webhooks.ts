@@ -4,13 +4,13 @@ import { words } from './words'
 
 export const text = words({
   title: 'Webhooks',
-  about: 'The service POSTs events to the https URLs of your programs, signed.',
+  about: 'Your programs get signed POSTs about your mail: at up to ten endpoints, each with filters of its own (Standard Webhooks 1.0).',
   back: 'All webhooks',
   backToEndpoint: 'Settings and log',
   none: 'No classic webhook',
   noneNext: 'Endpoints do the same and more. A classic webhook gets the three final results of all mail.',
   classic: 'classic',
-  classicAbout: 'The classic webhook: one URL that gets the final result of every recipient. New webhooks are endpoints, with filters and a log of their own.',
+  classicAbout: 'The classic webhook: one URL that gets the final result of every recipient. New ones are endpoints, which have filters.',
   settings: 'Settings',
   url: 'URL',
   urlHelp: 'https, with a public host. Answer 2xx within 5 seconds.',
@@ -100,7 +100,6 @@ export const text = words({
     removed: 'The endpoint is deleted.',
     pingDisabled: 'The endpoint is disabled: enable and save it first.',
   },
-  endpointsAbout: 'Up to ten endpoints. Each gets the events that match its filters, signed as Standard Webhooks 1.0.',
   endpoint: 'Endpoint',
   webhook: 'Webhook',
   noEndpoint: 'No webhooks yet',

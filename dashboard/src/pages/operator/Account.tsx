@@ -44,10 +44,6 @@ export default function AccountPage() {
               <Figure name={text.accepted} value={number(detail.account.accepted)} about={text.lately(number(detail.account.delivered), number(detail.account.bounced), number(detail.account.failed), number(detail.account.erased))} />
             </div>
             <Section title={text.usage} about={text.usageAbout}><Usage days={detail.usage} /></Section>
-            <Section title={text.messages} about={text.messagesAbout}>
-              {detail.messages.length === 0 ? <Text size="sm">{text.noMessages}</Text> : <MessageTable label={text.messages} messages={detail.messages} />}
-            </Section>
-            <Section title={text.log} about={text.logAbout}>{detail.log.length === 0 ? <Text size="sm">{text.noLog}</Text> : <LogTable label={text.log} entries={detail.log} />}</Section>
             <SimpleGrid cols={{ base: 1, md: 3 }}>
               <Section title={text.limits}><Limits limits={detail.limits} /></Section>
               <Section title={text.domains}>
@@ -61,6 +57,10 @@ export default function AccountPage() {
                 )}
               </Section>
             </SimpleGrid>
+            <Section title={text.messages} about={text.messagesAbout}>
+              {detail.messages.length === 0 ? <Text size="sm">{text.noMessages}</Text> : <MessageTable label={text.messages} messages={detail.messages} />}
+            </Section>
+            <Section title={text.log} about={text.logAbout}>{detail.log.length === 0 ? <Text size="sm">{text.noLog}</Text> : <LogTable label={text.log} entries={detail.log} />}</Section>
           </Stack>
         )}
       </Loaded>

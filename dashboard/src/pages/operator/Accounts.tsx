@@ -11,7 +11,7 @@ import { number } from '../../words/format'
 import { accounts as text, shared } from '../../words/operator'
 import { AccountState, type Account } from './shared'
 
-const ORDERS = ['volume', 'reputation', 'limits', 'new', 'name'] as const
+const ORDERS = ['name', 'volume', 'reputation', 'limits', 'new'] as const
 
 export default function AccountsPage() {
   const [{ by: given }, setFilters] = useFilters(['by'] as const)

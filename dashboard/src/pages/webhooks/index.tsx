@@ -16,7 +16,7 @@ import { filterText, type EndpointFilters } from '../../rules/endpoint-filters'
 import { text as shared } from '../../words/parts'
 import { text } from '../../words/webhooks'
 import { EndpointForm, UNFILTERED, type Endpoint, type Wish } from './EndpointForm'
-import { ENDPOINT_TYPES, WEBHOOK_TYPES, placeOf, type EndpointId } from './log'
+import { ENDPOINT_TYPES, placeOf, type EndpointId } from './log'
 
 const TONES = { new: 'plain', answering: 'good', failing: 'bad' } as const
 
@@ -32,13 +32,13 @@ export default function WebhooksPage() {
   )
   return (
     <>
-      <PageHeader title={text.title} about={`${text.about} ${text.endpointsAbout}`} actions={add} />
+      <PageHeader title={text.title} about={text.about} actions={add} />
       {classic.error !== null && <Failure error={classic.error} />}
       <Loaded query={endpoints} isEmpty={({ endpoints: own }) => own.length === 0 && webhook === null && classic.data !== undefined} empty={<Empty title={text.noEndpoint}>{text.noEndpointNext}</Empty>}>
         {({ endpoints: own }) => (
           <ItemList label={text.list}>
-            {webhook !== null && <Row id={null} of={{ ...UNFILTERED, ...webhook, types: webhook.events }} state={classic.data?.health?.state ?? 'new'} allTypes={WEBHOOK_TYPES.length} />}
-            {own.map((endpoint) => <Row key={endpoint.id} id={endpoint.id} of={endpoint} state={endpoint.state} allTypes={ENDPOINT_TYPES.length} />)}
+            {webhook !== null && <Row id={null} of={{ ...UNFILTERED, ...webhook, types: webhook.events }} state={classic.data?.health?.state ?? 'new'} />}
+            {own.map((endpoint) => <Row key={endpoint.id} id={endpoint.id} of={endpoint} state={endpoint.state} />)}
           </ItemList>
         )}
       </Loaded>
@@ -47,17 +47,16 @@ export default function WebhooksPage() {
   )
 }
 
-function Row({ id, of: { url, enabled, ...filters }, state, allTypes }: {
+function Row({ id, of: { url, enabled, ...filters }, state }: {
   readonly id: EndpointId
   readonly of: EndpointFilters & Pick<Endpoint, 'url' | 'enabled'>
   readonly state: keyof typeof TONES
-  readonly allTypes: number
 }) {
   return (
     <ItemRow faded={!enabled}>
       <Stack gap={2} miw={0} flex="1 1 260px">
         <PageLink to={placeOf(id)} fw={600} className={classes.break}><Foreign text={url} /></PageLink>
-        <Text size="sm" c="dimmed" className={classes.break}>{filterText(filters, allTypes)}</Text>
+        <Text size="sm" c="dimmed" className={classes.break}>{filterText(filters, ENDPOINT_TYPES.length)}</Text>
       </Stack>
       <Group gap="xs">
         {id === null && <StatusBadge state="classic" label={text.classic} />}
