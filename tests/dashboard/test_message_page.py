@@ -7,7 +7,7 @@ import pytest
 from playwright.async_api import expect
 
 from tests.support.dashboard_browser import Pages
-from tests.support.dashboard_pages import settled
+from tests.support.dashboard_pages import axe_faults, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
 from tests.support.service import Tenant
 
@@ -63,6 +63,35 @@ async def test_mail_for_later_and_cancelled_mail_are_named_so(pages: Pages, tena
     await dialog.get_by_role("button", name="Cancel message").click()
     await expect(page.get_by_text("Cancelled.", exact=False).first).to_be_visible()
     await expect(page.get_by_text("cancelled", exact=True).first).to_be_visible()
+
+
+async def test_a_message_to_many_shows_what_failed_first_and_equal_lines_once(
+    pages: Pages, dashboard: DashboardService, tenant: Tenant
+) -> None:
+    saved = await tenant.call("PUT", "/v1/webhook", {"url": dashboard.webhook_url()})
+    assert saved.status < 300
+    to = [f"r{number}@{DESTINATION}" for number in range(7)]
+    sent = await tenant.accepts(tenant.mail(to=[*to, f"550-rcpt@{DESTINATION}"]))
+    await dashboard.processes.wait_until_final(tenant, [sent["id"]])
+    page = await pages.of(tenant, f"messages/{sent['id']}")
+    delivery = page.get_by_role("region", name="Delivery", exact=True)
+    await expect(delivery.get_by_role("heading", level=3)).to_have_count(5)
+    await expect(delivery.get_by_role("heading", level=3).first).to_contain_text("550-rcpt")
+    await delivery.get_by_role("button", name="Show all 8").click()
+    await expect(delivery.get_by_role("heading", level=3)).to_have_count(8)
+    await delivery.get_by_text("1 bounced").click()
+    await expect(delivery.get_by_role("heading", level=3)).to_have_count(1)
+    webhooks = page.get_by_role("region", name="Webhooks", exact=True)
+    await expect(webhooks.get_by_text("7 recipients")).to_be_visible()
+    credit_lines = page.get_by_role("region", name="Credits", exact=True)
+    for line in ("7 spent", "Returned: ", "Reserved: one credit for each of its 8 recipients."):
+        await expect(credit_lines).to_contain_text(line)
+    assert await axe_faults(page) == []
+    await shot(page, "message-to-many")
+    await page.get_by_role("link", name="Open in the ledger").click()
+    row = page.get_by_role("listitem")
+    await expect(row).to_have_count(1)
+    await expect(row).to_contain_text("7 spent and 1 returned")
 
 
 async def test_addresses_are_added_found_removed_and_imported(pages: Pages, tenant: Tenant) -> None:

@@ -71,3 +71,27 @@ async def test_a_template_is_published_and_taken_back(pages: Pages, tenant: Tena
     await dialog.get_by_role("textbox").fill("greeting")
     await dialog.get_by_role("button", name="Delete").click()
     await expect(page.get_by_text("greeting is deleted.")).to_be_visible()
+
+
+async def test_a_template_with_a_list_is_tried_with_json_and_sent_to_oneself(pages: Pages, tenant: Tenant) -> None:
+    html = "<p>Hi {{name}}</p>{{#each items}}<i>{{title}}</i>{{/each}}"
+    await tenant.template("order", engine="handlebars", subject="Order", html=html)
+    page = await pages.of(tenant, "templates/order", role="member")
+    await page.get_by_label("name", exact=True).fill("Ada")
+    await expect(page.get_by_label("items", exact=True)).to_have_count(0)
+    json = page.get_by_label("Test data as JSON")
+    await expect(json).to_have_value('{\n  "name": "Ada"\n}')
+    await json.fill('{"name": "Bob", "items": [{"title": "Tea"}, {"title": "Milk"}]')
+    await expect(page.get_by_text("This is not a JSON object")).to_be_visible()
+    await json.press("End")
+    await page.keyboard.insert_text("}")
+    await page.reload()
+    frame = page.frame_locator("iframe[title='Preview of the HTML']")
+    for shown in ("Hi Bob", "Tea", "Milk"):
+        await expect(frame.get_by_text(shown)).to_be_visible()
+    assert await axe_faults(page) == []
+    await shot(page, "template-json")
+    await page.get_by_role("button", name="Send to me").click()
+    await expect(page.get_by_text("The draft is sent to")).to_be_visible()
+    [message] = (await tenant.call("GET", "/v1/messages")).body["messages"]
+    assert (message["subject"], message["source"]) == ("Order", "test")

@@ -10,7 +10,7 @@ export type Tone = 'good' | 'bad' | 'warn' | 'plain' | 'busy'
 const COLORS: Readonly<Record<Tone, string>> = { good: 'teal', bad: 'red', warn: 'orange', plain: 'gray', busy: 'indigo' }
 const TONES: Readonly<Record<string, Tone>> = {
   delivered: 'good', verified: 'good', captured: 'good', partial: 'warn', deferred: 'warn', expired: 'warn', suppressed: 'warn',
-  failed: 'bad', bounced: 'bad', queued: 'busy', sending: 'busy', pending: 'busy',
+  failed: 'bad', bounced: 'bad', queued: 'busy', sending: 'busy', pending: 'busy', scheduled: 'busy',
 }
 
 export const toneColor = (tone: Tone): string => COLORS[tone]

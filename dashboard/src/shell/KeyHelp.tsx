@@ -6,7 +6,8 @@ import { text as shared } from '../words/parts'
 
 export default function KeyHelp() {
   const [isOpen, { open, close }] = useDisclosure()
-  useHotkeys([['shift+?', open]])
+  // Some keyboards have it without Shift.
+  useHotkeys([['shift+?', open], ['?', open]])
   return (
     <Modal opened={isOpen} onClose={close} title={text.title} closeButtonProps={{ 'aria-label': shared.close }}>
       <Table>

@@ -67,7 +67,7 @@ export const text = words({
     relay: 'Relay',
     tls: 'TLS',
     noTls: 'none: sent unencrypted',
-    reply: 'Reply',
+    reply: 'the reply',
     stage: 'Ended at',
     took: 'Took',
   },

@@ -1,9 +1,9 @@
 /** The timeline of each recipient. */
-import { Accordion, Alert, Badge, Button, Chip, Group, Stack, Text } from '@mantine/core'
+import { Accordion, Alert, Badge, Button, Chip, Code, Group, Stack, Text } from '@mantine/core'
 import { useState, type ReactNode } from 'react'
 import { useWrite } from '../../api/queries'
 import { useDelivered } from '../../parts/captures'
-import { CodeBlock, CopyButton } from '../../parts/Copy'
+import { CopyButton } from '../../parts/Copy'
 import { First } from '../../parts/First'
 import { PageLink } from '../../parts/Link'
 import { notify, notifyFailure } from '../../parts/notify'
@@ -159,7 +159,13 @@ export function Fact({ name, value }: { readonly name: string; readonly value: R
 }
 
 function Reply({ code, reply }: { readonly code: number | null; readonly reply: string }) {
-  return <CodeBlock code={code === null ? reply : `${String(code)} ${reply}`} name={text.facts.reply} />
+  const said = code === null ? reply : `${String(code)} ${reply}`
+  return (
+    <Group gap={4} wrap="nowrap" align="flex-start">
+      <Code block flex={1} miw={0} className={classes.reply}>{said}</Code>
+      <CopyButton value={said} name={text.facts.reply} />
+    </Group>
+  )
 }
 
 function Explained({ explanation, reply }: { readonly explanation: Explanation | undefined; readonly reply: string | null }) {

@@ -7,7 +7,7 @@ import { useRead, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { notify, notifyFailure } from '../../parts/notify'
 import { Allowed, useMay } from '../../parts/Role'
-import { dataOf, plainNames, withValue, type TestData } from '../../rules/test-data'
+import { dataOf, plainNames, textOf, withValue, type TestData } from '../../rules/test-data'
 import { text } from '../../words/templates'
 import { bodyOf, draftOf, isSame, written, type Draft } from './draft'
 import { DryRun } from './DryRun'
@@ -104,7 +104,7 @@ function Values({ names, template, json, data, onChange }: {
       <Title order={3} size="h5">{text.variables}</Title>
       {names.length === 0 && <Text size="sm" c="dimmed">{text.noVariables}</Text>}
       <SimpleGrid cols={{ base: 1, sm: 2 }} spacing="xs">
-        {plain.map((name) => <TextInput key={name} label={name} value={String(data?.[name] ?? '')} onChange={(event) => onChange(withValue(data ?? {}, name, event.currentTarget.value))} autoComplete="off" />)}
+        {plain.map((name) => <TextInput key={name} label={name} value={textOf(data ?? {}, name)} onChange={(event) => onChange(withValue(data ?? {}, name, event.currentTarget.value))} autoComplete="off" />)}
       </SimpleGrid>
       {names.length > 0 && (
         <JsonInput
