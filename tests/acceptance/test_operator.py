@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Mapping
-from datetime import UTC, datetime, timedelta
+from datetime import UTC, date, datetime, timedelta
 from typing import Any, Final
 from urllib.parse import quote
 from uuid import uuid4
@@ -370,15 +370,25 @@ async def test_limits_of_an_account_are_set_and_credits_granted(service: Service
 
 
 @pytest.mark.rule("OPR-14")
-async def test_an_account_is_shown_with_its_domains_and_users(service: Service, tenant: Tenant) -> None:
+async def test_an_account_is_shown_with_its_domains_users_messages_and_log(service: Service, tenant: Tenant) -> None:
     _, token = await operator_login(await service.account())
     member = await tenant.user("member")
-    await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"]))
+    sent = await tenant.accepts(tenant.mail(to=["a@example.org", "b@example.org"], subject="Your code is 4711"))
+    log = (await tenant.call("GET", "/v1/audit-log")).body["entries"]
     shown = await get(service, f"accounts/{tenant.unique}", token)
     assert (shown["account"]["name"], shown["waiting"]) == (tenant.unique, 2)
     assert shown["granted"] >= shown["account"]["available"]
     assert (member, "member") in {(user["email"], user["role"]) for user in shown["users"]}
     assert tenant.domain in {domain["name"] for domain in shown["domains"]}
+    assert [(message["id"], message["to"]) for message in shown["messages"]] == [
+        (sent["id"], ["a@example.org", "b@example.org"])
+    ]
+    assert "4711" not in json.dumps(shown)
+    assert member in {entry["target"] for entry in shown["log"]}
+    assert shown["log"] == log[:20]
+    assert len(shown["usage"]) == 30
+    # Midnight may have passed.
+    assert abs(date.fromisoformat(shown["usage"][0]["day"]) - datetime.now(UTC).date()) <= timedelta(days=1)
     unknown = await call(service, "GET", "/v1/operator/accounts/nobody", token)
     assert unknown.is_refusal(404, "not_found")
 

@@ -110,7 +110,7 @@ async def test_what_a_reply_says_about_this_service_is_explained(steps: Delivery
     await steps.record(steps.outcome(claimed, DeliveryResult.BOUNCED, **blocked, response=text))
 
     assert (
-        "About this service: The provider takes no mail from this service's IP address. Find the mail"
+        "About this service: The provider accepts no mail from this service's IP address. Find the mail"
         in await shown(steps, claimed.message_id)
     )
     (recipient,) = (await as_json(steps, claimed.message_id))["recipients"]

@@ -49,7 +49,8 @@ async def test_nothing_runs_on_any_page_of_operators(pages: Pages, tenant: Tenan
         pages_shown["message-search"] += f"?q={sent['id']}"
         for name, path in pages_shown.items():
             await visited(page, tenant, path)
-            if hostile["script"] in await page.locator("main").inner_text():
+            # An account's name has the first 100 characters.
+            if text[:100] in await page.locator("main").inner_text():
                 shown.add(name)
         # The watch of `pages` reports dialogs, violations of the policy and requests to another origin.
         assert trap.connections == 0

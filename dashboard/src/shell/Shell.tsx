@@ -74,7 +74,8 @@ function Frame({ me, isEnded }: { readonly me: Me; readonly isEnded: boolean }) 
     <AccessContext value={access}>
       <a href="#content" className={classes.skip} onClick={(event) => { event.preventDefault(); document.getElementById('content')?.focus() }}>{text.skip}</a>
       <AppShell header={{ height: 56 }} navbar={{ width: 230, breakpoint: 'sm', collapsed: { mobile: !isMenuOpen } }} padding="md">
-        <AppShell.Header zIndex={101} className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onPalette={palette.open} onByApi={byApi.open} /></AppShell.Header>
+        {/* Its menus open over the navigation, which is at 101. */}
+        <AppShell.Header zIndex={102} className={classes.header ?? ''}><Header me={me} isMenuOpen={isMenuOpen} onMenu={menu.toggle} onPalette={palette.open} onByApi={byApi.open} /></AppShell.Header>
         <AppShell.Navbar p="xs" className={classes.navbar ?? ''} withBorder component="div"><Navigation onOpen={menu.close} /></AppShell.Navbar>
         <AppShell.Main id="content" tabIndex={-1} className={classes.main ?? ''}>
           <Suspense fallback={<Box mb="md" />}><Banners /></Suspense>

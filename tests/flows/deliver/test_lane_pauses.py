@@ -110,3 +110,13 @@ async def test_a_pause_that_is_there_or_is_not_is_refused(flow: DeliveryFlow) ->
         await operator.pause("goggle", "")
     (pause,) = (await operator.all()).pauses
     assert (pause.lane, pause.reason) == ("google", "their outage")
+
+
+@pytest.mark.parametrize("lane", ["relay:smarthost", "simulator.invalid"])
+async def test_every_lane_that_is_listed_can_be_opened_and_paused(flow: DeliveryFlow, lane: str) -> None:
+    operator = lanes_of(flow)
+    await operator.pause(lane, "")
+    listed = await operator.all()
+    assert [pause.lane for pause in listed.pauses] == [lane]
+    assert (await operator.explain(lane, 1)).lane == lane
+    assert [pause.lane for pause in (await operator.one(lane)).pauses] == [lane]

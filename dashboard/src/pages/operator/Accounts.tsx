@@ -52,7 +52,7 @@ function Found({ accounts }: { readonly accounts: readonly Account[] }) {
         {accounts.map((account) => (
           <Table.Tr key={account.id}>
             <Table.Td><PageLink to={['accounts', account.id]} fz="sm"><Foreign text={account.name} /></PageLink></Table.Td>
-            <Table.Td><AccountState account={account} /></Table.Td>
+            <Table.Td><AccountState account={account} />{account.suspended_reason !== null && <> <Foreign text={account.suspended_reason} /></>}</Table.Td>
             <Table.Td>{number(account.accepted)}</Table.Td>
             <Table.Td>{number(account.delivered)}</Table.Td>
             <Table.Td>{number(account.bounced)}</Table.Td>
