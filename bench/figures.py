@@ -65,6 +65,7 @@ QUOTED: Final[dict[str, Place]] = {
     "accept.python_two": Cell("accept", _HTTP, "CPU µs: Python"),
     "accept.postgresql_one": Cell("accept", "HTTP, 1 process, 1,000 accounts", "PostgreSQL"),
     "accept.postgresql_two": Cell("accept", _HTTP, "PostgreSQL"),
+    "accept.of_bare_batches": Words("accept", r"in batches of 50, two processes reach (\d+)%"),
     "accept.median_second": Words("accept", r"a 202 took ([\d.]+) ms"),
     "accept.slowest_second": Words("accept", r"there, ([\d.]+) ms in the slowest"),
     "accept.times_asgi": Words("accept", r"raw ASGI per message: ([\d.]+) times"),

@@ -278,7 +278,7 @@ async def test_all_servers_of_a_destination_share_one_deadline(flow: CarrierFlow
     deadlines = replace(DEADLINES, greeting_seconds=60.0, opening_seconds_total=60.0, destination_seconds_total=0.5)
     async with silent_servers(flow) as receiver, asyncio.timeout(HANG_SECONDS):
         carried = await carry(flow.carrier(receiver.port, deadlines=deadlines))
-        assert receiver.connections == 1
+        assert receiver.connections < len(SILENT)
     assert kinds(carried) == [OutcomeKind.DEFERRED]
 
 
