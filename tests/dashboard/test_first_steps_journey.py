@@ -167,7 +167,7 @@ class Journey:
         domain = (await self.tenant.call("GET", f"/v1/domains/{name}")).body["domain"]
         self.dashboard.publish({record["name"]: record["value"] for record in domain["records"] if record["value"]})
         # The page checks DNS automatically.
-        found = self.page.get_by_text(f"{name} is verified: mail may be sent from it.")
+        found = self.page.get_by_text(f"{name} is verified. You can send from it.")
         await expect(found).to_be_visible()
         await expect(self.page.locator("[data-record=ownership]")).to_have_attribute("data-result", "found")
 
