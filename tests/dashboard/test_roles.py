@@ -34,9 +34,9 @@ CONTROLS: Final = """() => [...document.querySelectorAll("main [data-operation]"
 ])"""
 # The beginnings of reasons that come from the role or the lacking second factor; others come from the data.
 NOT_ALLOWED: Final = (
-    "Members, admins and owners may",
-    "Admins and owners may",
-    "Only owners may",
+    "Only members, admins and owners can",
+    "Only admins and owners can",
+    "Only owners can",
     "This account requires",
 )
 POPUP: Final = "[role=dialog]:visible, [role=listbox]:visible"

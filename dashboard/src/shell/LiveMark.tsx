@@ -24,7 +24,7 @@ export function CaptureMark() {
   if (!use(CapturesContext)) return null
   return (
     <Tooltip label={text.capture} multiline maw={260} events={{ hover: true, focus: true, touch: true }}>
-      <Badge color="indigo.8" variant="filled" tt="none" tabIndex={0} data-banner="capture">{text.captureShort}</Badge>
+      <Badge color="indigo.8" variant="filled" tt="none" visibleFrom="xs" tabIndex={0} data-banner="capture">{text.captureShort}</Badge>
     </Tooltip>
   )
 }

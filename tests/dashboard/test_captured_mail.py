@@ -1,0 +1,31 @@
+"""A service that captures all mail says so, and never that mail was delivered."""
+
+from pathlib import Path
+
+import pytest
+from playwright.async_api import expect
+
+from tests.support.dashboard_browser import Pages
+from tests.support.dashboard_pages import axe_faults
+from tests.support.dashboard_service import DESTINATION
+from tests.support.service import Tenant
+
+pytestmark = pytest.mark.nightly
+
+
+def settings_in(_: Path) -> dict[str, str]:
+    return {"DELIVERY__OUTBOUND": "capture"}
+
+
+async def test_captured_mail_is_not_called_delivered(pages: Pages, tenant: Tenant) -> None:
+    sent = await tenant.accepts(tenant.mail(to=f"ada@{DESTINATION}"))
+    page = await pages.of(tenant, f"messages/{sent['id']}")
+    await expect(page.get_by_text("Captured. It is stored here")).to_be_visible()
+    await expect(page.get_by_text("Try 1: captured")).to_be_visible()
+    main = page.get_by_role("main")
+    await expect(main.get_by_text("mail server accepted")).to_have_count(0)
+    mark = page.locator("[data-banner=capture]")
+    await expect(mark).to_have_text("Capture")
+    assert await axe_faults(page) == []
+    await page.get_by_role("link", name="All messages").click()
+    await expect(page.get_by_role("listitem").get_by_text("captured", exact=True)).to_be_visible()
