@@ -92,13 +92,16 @@ class Lanes:
     forwarded: list[tuple[Item[DeliveryTicket], str, int]] = field(default_factory=list)
     # The address that every account's mail leaves from.
     routes: tuple[Route, ...] | None = ()
+    lookup_seconds_max: float = 3.0
 
     tasks: BackgroundTasks = field(default_factory=BackgroundTasks)
 
     def __post_init__(self) -> None:
         self._lookup = LaneLookup(
             clock=self.clock,
-            resolver=Resolver([self.names.endpoint], lookup_seconds_max=3.0, monotonic=self.clock.monotonic),
+            resolver=Resolver(
+                [self.names.endpoint], lookup_seconds_max=self.lookup_seconds_max, monotonic=self.clock.monotonic
+            ),
             simulator_domain="simulator.invalid",
         )
         given, routes = context(NO_DATABASE, self.clock, SeededRandomness(1)), FixedRoutes(self)

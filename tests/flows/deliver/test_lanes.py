@@ -10,7 +10,7 @@ from uuid import UUID
 
 import pytest
 
-from posthouse.flows.deliver import lane_queue, lane_table
+from posthouse.flows.deliver import lane_lookup, lane_queue, lane_table
 from posthouse.flows.deliver.lane_lookup import DESTINATIONS_KNOWN_SECONDS, LOOKUPS_MAX, UNSORTED_MAX
 from posthouse.flows.deliver.lane_queue import SMALL_SHARE, WAITING_MIN, Turn
 from posthouse.flows.deliver.lane_routing import NO_ADDRESS_SECONDS
@@ -22,7 +22,7 @@ from posthouse.rules.lane import MISS_PAUSE_SECONDS_MIN, DeliveryFeedback, LaneL
 from posthouse.rules.route import Route, ranked
 from posthouse.rules.ticket import DeliveryTicket, shard_of
 from tests.flows.moving_leases import MovedLeases
-from tests.support.eventually import eventually
+from tests.support.eventually import HANG_SECONDS, eventually
 from tests.support.lanes import (
     ONE,
     SHARDS,
@@ -483,7 +483,12 @@ async def test_tickets_waiting_for_a_look_up_are_bounded_by_account(names: Names
     await lanes.settle()
 
 
-async def test_names_without_an_answer_delay_no_look_up_of_another_account(names: Nameserver, lanes: Lanes) -> None:
+async def test_names_without_an_answer_delay_no_look_up_of_another_account(
+    names: Nameserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # Longer than any machine takes for an answer that comes.
+    monkeypatch.setattr(lane_lookup, "LOOKUP_SECONDS_MAX", HANG_SECONDS)
+    lanes = Lanes(names, LaneLimits(WIDE), lookup_seconds_max=HANG_SECONDS)
     dead = [f"d{number}.example" for number in range(2 * LOOKUPS_MAX)]
     names.script |= dict.fromkeys(dead, SILENT)
     lanes.sort_now([ticket(name) for name in dead])
@@ -491,6 +496,7 @@ async def test_names_without_an_answer_delay_no_look_up_of_another_account(names
     # Its look-up ends while those of the dead names still run: without an answer it would have its own lane.
     (turn,) = await eventually(lambda: [turn for turn in lanes.turns if turn.bundle.account_id == TWO])
     assert turn.queue.name == "google"
+    names.script.clear()
     await lanes.settle()
 
 
