@@ -21,7 +21,7 @@ TRAP = "http://127.0.0.1:9"
 FRAME = {"Sec-Fetch-Site": "same-origin", "Sec-Fetch-Dest": "iframe"}
 OWN_TAGS = {
     "html", "head", "meta", "title", "link", "body", "p", "a", "h1", "h2", "table", "tr", "th", "td", "iframe", "pre",
-    "ul", "li",
+    "ul", "li", "bdi",
 }  # fmt: skip
 LOADING = re.compile(r"<\s*/?\s*(?:i?frame|object|embed|link|meta|base|script)\b", re.IGNORECASE)
 PICTURE = base64.b64encode(b"\x89PNG\r\n\x1a\n").decode()
@@ -206,12 +206,20 @@ async def test_a_message_is_shown_with_text_headers_links_and_files(tenant: Tena
         {"filename": "logo.png", "content": PICTURE, "content_id": "logo"},
     ]
     html = '<img src="cid:logo"><a href="https://example.com/?a=1&amp;b=2">Go &lt;on&gt;</a><a href="x-app:go">App</a>'
-    message_id = await sends(tenant, subject="<b>Hello</b>", html=html, text="Plain <i>text</i>", attachments=files)
+    message_id = await sends(
+        tenant, subject="<b>Pay</b> \u202eecilop", html=html, text="Plain <i>text</i>", attachments=files
+    )
     reader = await reader_of(tenant, message_id)
     page = await reader.get(f"/captured/{message_id}")
     assert page.status == 200
-    for part in ("&lt;b&gt;Hello&lt;/b&gt;", "Plain &lt;i&gt;text&lt;/i&gt;", "Go &lt;on&gt;", "<th>Message-ID</th>"):
+    for part in (
+        "<h1><bdi>&lt;b&gt;Pay&lt;/b&gt;",
+        "Plain &lt;i&gt;text&lt;/i&gt;",
+        "Go &lt;on&gt;",
+        "<th>Message-ID</th>",
+    ):
         assert part in page.text
+    assert "\u202e" not in page.text.partition("<h1>")[2].partition("</h1>")[0]
     tags = Tags(page.text).found
     (outward,) = [attributes for tag, attributes in tags if tag == "a" and attributes.get("target")]
     assert (outward["href"], outward["rel"]) == ("https://example.com/?a=1&b=2", "noopener noreferrer nofollow")

@@ -9,6 +9,7 @@ import { PageHeader } from '../../parts/PageHeader'
 import { Lines, Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { Moment } from '../../parts/Time'
+import { unturned } from '../../rules/foreign-text'
 import { askAgainMs } from '../../rules/message-story'
 import { supportReport } from '../../rules/support-report'
 import { text } from '../../words/message'
@@ -44,7 +45,7 @@ function Whole({ message }: { readonly message: Message }) {
     <>
       <Neighbours id={message.id} />
       <PageHeader
-        title={(subject ?? text.forgottenSubject) || text.noSubject}
+        title={unturned(subject ?? text.forgottenSubject) || text.noSubject}
         about={
           <Group gap="xs">
             <StatusBadge state={message.state} />

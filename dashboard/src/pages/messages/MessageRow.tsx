@@ -4,6 +4,7 @@ import { memo, type KeyboardEvent } from 'react'
 import type { components } from '../../api/schema'
 import { RouterLink, usePath } from '../../parts/Link'
 import { StatusBadge } from '../../parts/Status'
+import { unturned } from '../../rules/foreign-text'
 import { clock, moment, number } from '../../words/format'
 import { text } from '../../words/messages'
 import classes from './messages.module.css'
@@ -48,12 +49,12 @@ export const MessageRow = memo(function MessageRow({ message, isSelected, onSele
       <input type="checkbox" className={classes.select} value={message.id} checked={isSelected} onChange={() => onSelect(message.id)} aria-label={text.select(first ?? '')} />
       <RouterLink to={path('messages', message.id)} className={`${classes.grid ?? ''} ${classes.row ?? ''}`}>
         <span className={classes.to} title={[first, ...others].join(', ')}>
-          <span className={classes.cut}>{first}</span>
+          <bdi className={classes.cut}>{unturned(first ?? '')}</bdi>
           {more > 0 && <span role="img" aria-label={text.moreSpoken(number(more))} className={classes.tag}>{text.more(number(more))}</span>}
         </span>
         <span className={classes.status}><StatusBadge state={message.state} /></span>
         <span className={classes.subject}>
-          <span className={classes.cut} title={text.from(message.from)}>{(message.subject ?? text.forgottenSubject) || text.noSubject}</span>
+          <bdi className={classes.cut} title={text.from(unturned(message.from))}>{unturned(message.subject ?? text.forgottenSubject) || text.noSubject}</bdi>
           {message.tags.slice(0, 2).map((tag, place) => <span key={`${String(place)} ${tag}`} className={classes.tag}>{tag}</span>)}
         </span>
         <time dateTime={message.created_at} title={moment(message.created_at)} className={classes.when}>{clock(message.created_at)}</time>

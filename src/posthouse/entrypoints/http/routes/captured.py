@@ -34,6 +34,8 @@ router = APIRouter(include_in_schema=False)
 
 COOKIE: Final = "posthouse-captured"
 _REMOTE: Final = "remote"
+# What changes the direction of a text: "Pay U+202E ecilop" must not read "Pay police".
+_TURNING: Final = dict.fromkeys((*range(0x202A, 0x202F), *range(0x2066, 0x206A)), "\ufffd")
 PAGE_POLICY: Final = (
     "default-src 'none'; style-src 'self'; frame-src 'self'; img-src data:; form-action 'none'; base-uri 'none'; "
     "frame-ancestors 'none'"
@@ -187,10 +189,14 @@ def _notice_page(title: str, text: str) -> str:
     return _html_page(title, f"<h1>{escape(title)}</h1>\n<p>{escape(text)}</p>")
 
 
+def _subject(subject: str | None) -> str:
+    return f"<bdi>{escape((subject or '(no subject)').translate(_TURNING))}</bdi>"
+
+
 def _list_page(found: Page[MessageListRow]) -> str:
     rows = "\n".join(
         f"<tr><td>{_time(row)}</td><td>{escape(row.sender)}</td><td>{escape(_recipients(row))}</td>"
-        f'<td><a href="/captured/{ids.text(ids.MESSAGE, row.id)}">{escape(row.subject or "(no subject)")}</a></td>'
+        f'<td><a href="/captured/{ids.text(ids.MESSAGE, row.id)}">{_subject(row.subject)}</a></td>'
         f"<td>{escape(row.source)}</td><td>{escape(row.status)}</td></tr>"
         for row in found.items
     )
@@ -215,7 +221,7 @@ def _message_page(captured: CapturedMessage, *, has_remote_pictures: bool) -> st
     }
     sections = [
         '<p><a href="/captured">All captured mail</a></p>',
-        f"<h1>{escape(content.subject or '(no subject)')}</h1>",
+        f"<h1>{_subject(content.subject)}</h1>",
         _table(facts.items()),
         _html(path, has_remote_pictures=has_remote_pictures) if content.html is not None else "",
         f"<h2>Text</h2>\n<pre>{escape(content.text)}</pre>" if content.text is not None else "",
