@@ -41,7 +41,7 @@ async def test_mail_is_held_released_and_cancelled_with_a_count_to_confirm(steps
     assert "0 recipients would be cancelled" in (await in_thread(typed, "queue", "cancel", *by)).stdout
     explained = (await in_thread(typed, "message", "explain", message)).stdout
     assert "a@example.org: failed" in explained
-    assert "The operator of this service cancelled the message" in explained
+    assert "The operator of this service cancelled the message: it was cancelled by the operator" in explained
     assert "The ledger agrees" in (await in_thread(typed, "ledger", "verify")).stdout
     rows = json.loads((await in_thread(typed, "log", "--json")).stdout)
     assert [row["action"] for row in rows][:3] == ["queue.cancel", "queue.release", "queue.hold"]
