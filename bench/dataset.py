@@ -215,12 +215,18 @@ def migrate(cluster: PrivatePostgres, workplace: Path, database: str = DATABASE,
     )
 
 
-def make(cluster: PrivatePostgres, workplace: Path, database: str = DATABASE, modules: Path | None = None) -> Dataset:
+def make(
+    cluster: PrivatePostgres,
+    workplace: Path,
+    database: str = DATABASE,
+    modules: Path | None = None,
+    accounts: int = ACCOUNTS,
+) -> Dataset:
     """A migrated database with its accounts; `modules` may be another version's."""
     migrate(cluster, workplace, database, modules)
     senders = tuple(
         Sender(number, f"shop{number}.example", f"smtp_bench{number}", secrets.token_hex(20))
-        for number in range(ACCOUNTS)
+        for number in range(accounts)
     )
     with_connection(cluster.url(database), lambda connection: _insert_accounts(connection, senders))
     return Dataset(cluster, environment_of(cluster, database, modules), senders, workplace, database)

@@ -307,8 +307,8 @@ class Lanes:
             return
         queue.waits_for_share = False
         while queue.waiting:
-            if self._sessions.is_full:
-                self._sessions.wait(queue.key)
+            is_unproven = not queue.lane.answers
+            if not self._sessions.is_free(queue.key, is_unproven=is_unproven):
                 return
             if not self._has_quota(queue):
                 return
@@ -317,20 +317,14 @@ class Lanes:
             if isinstance(slot, Later):
                 self._wait(queue, slot, now)
                 return
-            account_id = self._next_account(queue)
+            account_id = self._sessions.next_account(queue.key, queue.bundles.accounts(), is_unproven=is_unproven)
             if account_id is None:
                 queue.undo_take()
                 # A lane that hasn't answered yet may get more sessions once it does.
                 queue.waits_for_share = queue.lane.answers
-                self._sessions.wait_for_share(queue.bundles.accounts(), queue.key)
                 return
             self._begin(queue, slot, account_id)
         self._forget_if_idle(queue)
-
-    def _next_account(self, queue: LaneQueue) -> AccountId | None:
-        """The account whose turn it is among those that may have another session."""
-        is_unproven = not queue.lane.answers
-        return next(self._sessions.with_capacity(queue.bundles.accounts(), is_unproven=is_unproven), None)
 
     def _has_quota(self, queue: LaneQueue) -> bool:
         """Whether a message may be sent now; if not, more is reserved, or waiting tickets are routed differently."""
