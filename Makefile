@@ -209,6 +209,10 @@ bench-search: ## Measure the list of messages, and reading by id, on ten million
 bench-idle: ## Measure ten thousand idle SMTP sessions, and new clients during them; writes into bench/RESULTS.md
 	$(BIN)/python bench/idle_sessions.py
 
+.PHONY: bench-accounts
+bench-accounts: ## Measure a process that meets 100,000 accounts, and one that meets 100,000 destinations; writes into bench/RESULTS.md
+	$(BIN)/python bench/many_accounts.py
+
 .PHONY: bench-overload
 bench-overload: ## Measure what requests get at 0.7 and at twice of what a process can accept; writes into bench/RESULTS.md
 	$(BIN)/python bench/overload.py

@@ -63,6 +63,9 @@ MEASURED = [
         *(("no query of the idle service more often",), "low-load"),
         marks=needs_sink,
     ),
+    pytest.param(
+        "many_accounts", "", ("accept, 2,000", "deliver, 2,000"), [8, 8], ("p99 of the 202",), None, marks=needs_sink
+    ),
     ("overload", "", ("0.7 × capacity", "2 × capacity"), [10] * 3, ("each is a 202, or a 503 with Retry-After",), None),
     ("isolation", "", ("50 destinations", "slow lane"), [7] * 4, (), "isolation"),
     ("webhooks", "", ("bare loop", "Posthouse: claim"), [8, 8], ("one of 10 endpoints hangs",), "webhooks"),

@@ -13,7 +13,7 @@ from posthouse.store import backlog as backlog_store
 from posthouse.store.backlog import COUNTED_MAX, Backlog, BoundedCount, backlog
 from posthouse.store.delivery_outcomes import DeliveryResult
 from posthouse.store.delivery_schedule import DeliveryPostponement, postpone
-from posthouse.store.lanes import LANES_REPORTED_MAX, REPORTS_KEPT_FOR, LaneReport, ReportedLane, report, reports
+from posthouse.store.lanes import REPORTS_KEPT_FOR, LaneReport, ReportedLane, report, reports
 from posthouse.store.postgres import Database
 from tests.support.delivery_steps import LEASE, DeliverySteps
 
@@ -57,14 +57,6 @@ async def test_a_worker_without_lanes_has_no_rows(database: Database) -> None:
     await reported(database, worker, [lane("google", 1)])
     await reported(database, worker, [])
     assert await seen(database) == []
-
-
-async def test_of_very_many_lanes_the_busiest_are_reported(database: Database) -> None:
-    states = [lane(f"{number}.example", number % 500) for number in range(1_000)]
-    await reported(database, uuid4(), states)
-    reports = await seen(database)
-    assert len(reports) == LANES_REPORTED_MAX
-    assert min(each.state.waiting for each in reports) == 400
 
 
 async def test_what_the_silent_said_is_not_shown_and_later_forgotten(database: Database) -> None:

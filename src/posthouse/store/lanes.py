@@ -3,7 +3,6 @@
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
-from heapq import nlargest
 from typing import Final, NamedTuple
 from uuid import UUID
 
@@ -15,6 +14,7 @@ from posthouse.store.statement import statement
 # Lanes live in the workers' memory; the service itself doesn't read these rows.
 
 
+# A worker reports at most this many.
 LANES_REPORTED_MAX: Final = 200
 # After five missed reports, the worker is dead or stuck.
 REPORTS_SHOWN_FOR: Final = timedelta(seconds=10)
@@ -89,21 +89,20 @@ FROM lane_reports WHERE reported_at > $1
 
 
 async def report(tx: Connection, worker_id: UUID, states: Sequence[ReportedLane], now: datetime) -> None:
-    """Replace the worker's reports by these; if there are very many lanes, only the busiest are stored."""
-    busiest = nlargest(LANES_REPORTED_MAX, states, key=_activity)
+    """Replace the worker's reports by these."""
     await tx.execute(
         *_REPORT.bind(
             worker_id=worker_id,
             now=now,
             forgotten_before=now - REPORTS_KEPT_FOR,
-            lanes=[state.lane for state in busiest],
-            waiting=[state.waiting for state in busiest],
-            in_flight=[state.in_flight for state in busiest],
-            connections=[state.connections for state in busiest],
-            delivered_totals=[state.delivered_total for state in busiest],
-            deferred_totals=[state.deferred_total for state in busiest],
-            paused_until=[state.paused_until for state in busiest],
-            last_replies=[storable(state.last_reply, REPLY_CHARACTERS_MAX) for state in busiest],
+            lanes=[state.lane for state in states],
+            waiting=[state.waiting for state in states],
+            in_flight=[state.in_flight for state in states],
+            connections=[state.connections for state in states],
+            delivered_totals=[state.delivered_total for state in states],
+            deferred_totals=[state.deferred_total for state in states],
+            paused_until=[state.paused_until for state in states],
+            last_replies=[storable(state.last_reply, REPLY_CHARACTERS_MAX) for state in states],
         )
     )
 
@@ -119,10 +118,6 @@ async def reports(connection: Connection, since: datetime, lanes: Sequence[str] 
 
 async def totals(connection: Connection, since: datetime) -> LaneTotals:
     return LaneTotals(*required(await connection.fetchrow(_TOTALS, since)))
-
-
-def _activity(state: ReportedLane) -> tuple[int, bool, int]:
-    return state.waiting + state.in_flight, state.paused_until is not None, state.delivered_total
 
 
 # Which of thousands of lanes an operator sees first: the busiest. Details of each are read separately.

@@ -12,8 +12,10 @@ from posthouse.flows.deliver.telemetry import DOMAINS_SHOWN_MAX, DeliveryMetrics
 from posthouse.rules import ids
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import DeliveryFeedback, Lane, Limits
-from posthouse.rules.learned_limits import LaneScope, LearnedLimits, LimitChange, LimitChangeKind
+from posthouse.rules.learned_limits import LaneScope, LaneState, LearnedLimits, LimitChange, LimitChangeKind
+from posthouse.rules.pace import Moment
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult, NewEvent
+from posthouse.store.lanes import LANES_REPORTED_MAX
 
 NOW = datetime(2026, 11, 17, 12, tzinfo=UTC)
 
@@ -42,6 +44,18 @@ def test_of_a_thousand_destinations_the_busiest_are_named() -> None:
     # Lanes that are gone are not shown.
     telemetry.show_lanes([], 0.0, NOW)
     assert metrics.LANE_WAITING.values == metrics.LANE_OLDEST.values == {}
+
+
+def test_of_very_many_lanes_the_busiest_are_reported() -> None:
+    queues = [queue(f"{number}.example", number % 500) for number in range(1_000)]
+    paused = queue("paused.example", 400)
+    paused.lane.adopt(
+        LearnedLimits(1.0, state=LaneState.RESTING, paused_until=NOW + timedelta(minutes=5)), Moment(0.0, NOW, 0.5)
+    )
+    states = telemetry.lane_states([*queues, paused], 0.0, NOW)
+    assert len(states) == LANES_REPORTED_MAX
+    assert min(state.waiting for state in states) == 400
+    assert states[-2].lane == "paused.example", "a paused lane is before others with as much mail"
 
 
 @pytest.mark.parametrize(

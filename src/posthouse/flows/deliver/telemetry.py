@@ -16,7 +16,7 @@ from posthouse.rules.outcome import AttemptResult, NoReply, Replied
 from posthouse.rules.ticket import DeliveryTicket
 from posthouse.store.delivery_claims import ClaimedRecipient
 from posthouse.store.delivery_outcomes import DeliveryOutcome, DeliveryResult
-from posthouse.store.lanes import ReportedLane
+from posthouse.store.lanes import LANES_REPORTED_MAX, ReportedLane
 from posthouse.traces import Span, Tracer
 from posthouse.wire.carrier import CarrierResult
 
@@ -63,28 +63,37 @@ class DeliveryMetrics:
 
 
 def lane_states(queues: Iterable[LaneQueue], seconds: float, now: datetime) -> list[ReportedLane]:
-    """The state of each lane, for operators."""
-    parts: dict[str, list[LaneQueue]] = {}
+    """The state of each lane, for operators; if there are very many lanes, only of the busiest."""
+    lanes: dict[str, list[LaneQueue]] = {}
     for queue in queues:
-        parts.setdefault(queue.name, []).append(queue)
-    states = []
-    for name, queues_of_lane in parts.items():
-        wholes = [queue for queue in queues_of_lane if queue.branch is None]
-        pause = max(queue.lane.pause_left(seconds) for queue in wholes)
-        replies = (queue.counts.last_reply for queue in queues_of_lane if queue.counts.last_reply)
-        states.append(
-            ReportedLane(
-                lane=name,
-                waiting=sum(queue.waiting for queue in queues_of_lane),
-                in_flight=sum(queue.lane.in_use for queue in wholes),
-                connections=sum(queue.lane.connections for queue in wholes),
-                delivered_total=sum(queue.counts.delivered for queue in queues_of_lane),
-                deferred_total=sum(queue.counts.deferred for queue in queues_of_lane),
-                paused_until=now + timedelta(seconds=pause) if pause else None,
-                last_reply=next(replies, None),
-            )
-        )
-    return states
+        lanes.setdefault(queue.name, []).append(queue)
+    busiest = nlargest(LANES_REPORTED_MAX, lanes.values(), key=lambda parts: _activity(parts, seconds))
+    return [_lane_state(parts, seconds, now) for parts in busiest]
+
+
+def _lane_state(parts: Sequence[LaneQueue], seconds: float, now: datetime) -> ReportedLane:
+    wholes = [queue for queue in parts if queue.branch is None]
+    pause = max(queue.lane.pause_left(seconds) for queue in wholes)
+    return ReportedLane(
+        lane=parts[0].name,
+        waiting=sum(queue.waiting for queue in parts),
+        in_flight=sum(queue.lane.in_use for queue in wholes),
+        connections=sum(queue.lane.connections for queue in wholes),
+        delivered_total=sum(queue.counts.delivered for queue in parts),
+        deferred_total=sum(queue.counts.deferred for queue in parts),
+        paused_until=now + timedelta(seconds=pause) if pause else None,
+        last_reply=next((queue.counts.last_reply for queue in parts if queue.counts.last_reply), None),
+    )
+
+
+def _activity(parts: Sequence[LaneQueue], seconds: float) -> tuple[int, bool, int]:
+    """Called for every lane, so it does little."""
+    mail, is_paused, delivered = 0, False, 0
+    for queue in parts:
+        mail += _mail(queue)
+        is_paused = is_paused or queue.lane.pause_left(seconds) > 0
+        delivered += queue.counts.delivered
+    return mail, is_paused, delivered
 
 
 def show_lanes(queues: Iterable[LaneQueue], seconds: float, now: datetime) -> None:
