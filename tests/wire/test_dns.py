@@ -8,6 +8,7 @@ import pytest
 
 from posthouse.mail.mx_host import MxRecord
 from posthouse.rules.domain import NoTxtRecord, TxtUnknown, TxtValues
+from posthouse.wire import dns as wire_dns
 from posthouse.wire.dns import (
     ABSENT_SECONDS,
     CACHE_SECONDS_MAX,
@@ -162,6 +163,16 @@ async def test_absence_is_cached_for_a_while(nameserver: Nameserver) -> None:
     assert await resolver.mx_hosts("example.com") == NoName()
     clock.advance(seconds=ABSENT_SECONDS + 1)
     assert isinstance(await resolver.mx_hosts("example.com"), MxRecords)
+
+
+async def test_a_full_cache_forgets_only_the_oldest_answer(
+    nameserver: Nameserver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(wire_dns, "CACHE_MAX", 2)
+    resolver = Resolver([nameserver.endpoint])
+    for name in ("a.example", "b.example", "c.example", "b.example", "a.example"):
+        await resolver.mx_hosts(name)
+    assert [name.rstrip(".") for name, _ in nameserver.asked] == ["a.example", "b.example", "c.example", "a.example"]
 
 
 async def test_concurrent_queries_share_a_request(nameserver: Nameserver) -> None:

@@ -6,6 +6,7 @@ bounds: a query costs more than a message on an open connection. Ownership check
 
 import asyncio
 import time
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
@@ -103,7 +104,8 @@ class Resolver:
         self._lookup_seconds_max = lookup_seconds_max
         self._monotonic = monotonic
         self._resolver: dns.asyncresolver.Resolver | None = None
-        self._cache: dict[tuple[str, str], tuple[float, DnsAnswer]] = {}
+        # The answers, and until when they are good; the oldest first.
+        self._cache: OrderedDict[tuple[str, str], tuple[float, DnsAnswer]] = OrderedDict()
         self._pending: dict[tuple[str, str], asyncio.Future[DnsAnswer]] = {}
 
     async def mx_hosts(self, domain: str) -> MxRecords | NoName | NoAnswer:
@@ -181,9 +183,10 @@ class Resolver:
     async def _query_and_cache(self, key: tuple[str, str]) -> DnsAnswer:
         try:
             answer, seconds = await self._query(*key)
-            if len(self._cache) >= CACHE_MAX:
-                self._cache.clear()
             self._cache[key] = (self._monotonic() + seconds, answer)
+            self._cache.move_to_end(key)
+            if len(self._cache) > CACHE_MAX:
+                self._cache.popitem(last=False)
             return answer
         finally:
             del self._pending[key]

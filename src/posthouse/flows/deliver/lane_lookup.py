@@ -6,6 +6,7 @@ delays no other account.
 """
 
 import asyncio
+from collections import OrderedDict
 from typing import Final
 
 import structlog
@@ -39,8 +40,8 @@ class LaneLookup:
         self._resolver = resolver
         self._simulator_domain = simulator_domain
         self.wanted: list[LookUp] = []
-        # With the time until which it is current.
-        self._lanes: dict[str, tuple[float, str]] = {}
+        # With the time until which it is current; the oldest first.
+        self._lanes: OrderedDict[str, tuple[float, str]] = OrderedDict()
         self._unsorted: dict[str, list[Item]] = {}
         self._unsorted_shares: FairShare[AccountId] = FairShare(UNSORTED_MAX)
         self._lookups: WaitedShare[AccountId] = WaitedShare(LOOKUPS_MAX, wait_seconds_max=LOOKUP_SECONDS_MAX)
@@ -55,9 +56,8 @@ class LaneLookup:
         if known is None:
             return None
         known_until, lane = known
-        now = self._clock.monotonic()
-        if known_until < now:
-            self._lanes[destination] = now + DESTINATIONS_KNOWN_SECONDS, lane
+        if known_until < self._clock.monotonic():
+            self._remember(destination, lane)
             self.wanted.append(LookUp(destination, ticket.account_id))
         return lane
 
@@ -92,11 +92,14 @@ class LaneLookup:
         # A failed look-up proves nothing, and with another lane the mail would escape the limits of the known provider.
         last_learnt = self._lanes.get(destination)
         lane = learnt or (destination if last_learnt is None else last_learnt[1])
-        now = self._clock.monotonic()
-        if len(self._lanes) > DESTINATIONS_MAX:
-            self._lanes = {name: known for name, known in self._lanes.items() if known[0] > now}
-        self._lanes[destination] = now + DESTINATIONS_KNOWN_SECONDS, lane
+        self._remember(destination, lane)
         return self._taken_out(destination)
+
+    def _remember(self, destination: str, lane: str) -> None:
+        self._lanes[destination] = self._clock.monotonic() + DESTINATIONS_KNOWN_SECONDS, lane
+        self._lanes.move_to_end(destination)
+        if len(self._lanes) > DESTINATIONS_MAX:
+            self._lanes.popitem(last=False)
 
     async def _lane_by_servers(self, destination: str, account_id: AccountId) -> str | None:
         """None if DNS gave no answer in time. The look-up counts against the share of `account_id`."""
