@@ -1,7 +1,7 @@
 """What delivery reports of its work: metrics, and spans of traces."""
 
-from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from heapq import nlargest
 from typing import Final
@@ -103,25 +103,27 @@ def show_lanes(queues: Iterable[LaneQueue], seconds: float, now: datetime) -> No
     """
     busy = [queue for queue in queues if queue.waiting or queue.lane.in_use or queue.lane.pause_left(seconds)]
     domains = [queue for queue in busy if not lane.is_provider(queue.name)]
-    named = {queue.name for queue in nlargest(DOMAINS_SHOWN_MAX, domains, key=_mail)}
-    waiting, sessions, connections, paused = (Counter[tuple[str, ...]]() for _ in range(4))
-    oldest: dict[tuple[str, ...], float] = {}
+    others = {queue.name for queue in domains} - {queue.name for queue in nlargest(DOMAINS_SHOWN_MAX, domains, _mail)}
+    shown: defaultdict[tuple[str, ...], list[LaneQueue]] = defaultdict(list)
     for queue in busy:
-        is_named = lane.is_provider(queue.name) or queue.name in named
-        label = (queue.name if is_named else metrics.OTHER,)
-        waiting[label] += queue.waiting
-        paused[label] += bool(queue.lane.pause_left(seconds))
-        if queue.branch is None:
-            sessions[label] += queue.lane.in_use
-            connections[label] += queue.lane.connections
-        if queue.open_bundles:
-            first = min(message_id for message_id, _ in queue.open_bundles)
-            oldest[label] = max(oldest.get(label, 0.0), (now - ids.time_of(first)).total_seconds())
-    metrics.LANE_WAITING.replace(dict(waiting))
-    metrics.LANE_SESSIONS.replace(dict(sessions))
-    metrics.LANE_CONNECTIONS.replace(dict(connections))
-    metrics.LANES_PAUSED.replace(dict(paused))
-    metrics.LANE_OLDEST.replace(oldest)
+        shown[metrics.OTHER if queue.name in others else queue.name,].append(queue)
+
+    def show(metric: metrics.Gauge, figure: Callable[[list[LaneQueue]], float]) -> None:
+        metric.replace({label: figure(queues) for label, queues in shown.items()})
+
+    show(metrics.LANE_WAITING, lambda queues: sum([queue.waiting for queue in queues]))
+    show(metrics.LANE_SESSIONS, lambda queues: sum([queue.lane.in_use for queue in queues if queue.branch is None]))
+    show(
+        metrics.LANE_CONNECTIONS,
+        lambda queues: sum([queue.lane.connections for queue in queues if queue.branch is None]),
+    )
+    show(metrics.LANES_PAUSED, lambda queues: sum([queue.lane.pause_left(seconds) > 0 for queue in queues]))
+    oldest = {
+        label: min(waiting)
+        for label, queues in shown.items()
+        if (waiting := [each for queue in queues for each, _ in queue.open_bundles])
+    }
+    metrics.LANE_OLDEST.replace({label: (now - ids.time_of(first)).total_seconds() for label, first in oldest.items()})
 
 
 def _mail(queue: LaneQueue) -> int:
