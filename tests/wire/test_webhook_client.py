@@ -448,6 +448,10 @@ async def test_old_tls_is_refused() -> None:
     assert (public.check_hostname, public.verify_mode) == (True, ssl.CERT_REQUIRED)
 
 
+def test_python_is_not_stricter_with_certificates_than_other_clients() -> None:
+    assert not public_tls().verify_flags & ssl.VERIFY_X509_STRICT, "3.13 refuses what 3.11 accepts"
+
+
 # Where to
 
 
