@@ -47,7 +47,7 @@ class LaneConnections:
         # The oldest first.
         self._idle: dict[SmtpSession, None] = {}
         self._leaving: set[SmtpSession] = set()
-        self._waiters: deque[asyncio.Future[None]] = deque()
+        self._waiters: list[asyncio.Future[None]] = []
         self._is_closed = False
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class LaneConnections:
             self._idle.pop(session, None)
             self._leaving.discard(session)
         while self._waiters:
-            waiter = self._waiters.popleft()
+            waiter = self._waiters.pop(0)
             if not waiter.done():
                 waiter.set_result(None)
                 break
