@@ -1,5 +1,6 @@
 """A private NATS server that tests can freeze, wipe and restart."""
 
+import os
 import shutil
 import signal
 
@@ -10,6 +11,8 @@ class PrivateNats(private_nats.PrivateNats):
     def freeze(self) -> None:
         """Connections stay open, nothing is answered."""
         self.running.send_signal(signal.SIGSTOP)
+        # On a busy machine its threads may still answer after the signal was sent.
+        os.waitid(os.P_PID, self.pid, os.WSTOPPED)
 
     def thaw(self) -> None:
         self.running.send_signal(signal.SIGCONT)
