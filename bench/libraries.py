@@ -24,7 +24,7 @@ from bench import message
 from bench.smtp_sink import Sink
 from posthouse.mail import dkim, submitted
 from posthouse.wire.dialogue import SmtpContent
-from posthouse.wire.smtp import ClientDeadlines, SmtpSession
+from posthouse.wire.smtp import ClientDeadlines, SmtpAccepted, SmtpSession
 from posthouse.wire.tls import CLEARTEXT
 
 ROUNDS: Final = 10
@@ -124,8 +124,8 @@ async def _compare_clients(raw: bytes) -> None:
 
         async def send() -> None:
             for _ in range(MESSAGES):
-                sent = await session.deliver(SENDER, [message.RECIPIENT], SmtpContent(raw), lambda: True)
-                assert not sent.ambiguous
+                (sent,) = await session.deliver(SENDER, [message.RECIPIENT], SmtpContent(raw), lambda: True)
+                assert isinstance(sent, SmtpAccepted)
 
         async def send_with_library() -> None:
             for _ in range(MESSAGES):

@@ -280,7 +280,7 @@ def test_authentication_results_in_our_name_are_removed(field: str) -> None:
 
 def test_missing_fields_are_added_at_the_end_of_the_header() -> None:
     assert taken(b"From: ada@example.com\r\n\r\nHi\r\n").content == (
-        b"From: ada@example.com\r\nDate: Sun, 01 Mar 2026 12:00:00 +0000\r\n"
+        b"From: ada@example.com\r\nDate: Sun, 1 Mar 2026 12:00:00 +0000\r\n"
         b"Message-ID: <ours@mx.example.com>\r\nMIME-Version: 1.0\r\n\r\nHi\r\n"
     )
 

@@ -97,7 +97,7 @@ def after_arrivals(per_second: float, seconds: float = 10.0) -> float:
     batch_delay = BatchDelay(MIN, MAX)
     arrivals = [number / per_second for number in range(round(seconds * per_second))]
     for at in arrivals:
-        batch_delay.note_arrival(at)
+        batch_delay.note_arrivals(1, at)
     return batch_delay.seconds(arrivals[-1])
 
 
@@ -120,13 +120,13 @@ def test_a_batch_waits_for_what_comes_in_time(per_second: float, seconds: float)
 def test_the_first_item_after_a_silence_does_not_wait_for_others() -> None:
     batch_delay = BatchDelay(MIN, MAX)
     for number in range(1_000):
-        batch_delay.note_arrival(number / 100)
-    batch_delay.note_arrival(70.0)
+        batch_delay.note_arrivals(1, number / 100)
+    batch_delay.note_arrivals(1, 70.0)
     assert batch_delay.seconds(70.0) == MIN
 
 
 def test_without_a_most_it_is_always_the_least() -> None:
     batch_delay = BatchDelay(MIN)
     for number in range(100):
-        batch_delay.note_arrival(number / 100)
+        batch_delay.note_arrivals(1, number / 100)
         assert batch_delay.seconds(number / 100) == MIN

@@ -165,7 +165,7 @@ async def delivered_to(says: Sequence[bytes]) -> tuple[list[SmtpAccepted | SmtpF
         session = await open_to(server.port, deadlines=HASTY)
         if isinstance(session, SmtpFailure):
             return [session], b"".join(server.heard)
-        results = list((await deliver(session, *RECIPIENTS)).results)
+        results = await deliver(session, *RECIPIENTS)
         session.quit()
         assert len(results) == len(RECIPIENTS)
     return results, b"".join(server.heard)
@@ -200,7 +200,7 @@ plain_addresses: Final = some.builds("{}@{}".format, locals_, domains)
 async def written(addresses: Sequence[str]) -> list[str]:
     async with SmtpReceiver() as receiver, session_with(receiver) as session:
         for address in addresses:
-            assert len((await deliver(session, address)).results) == 1
+            assert len(await deliver(session, address)) == 1
             if not session.is_reusable:
                 break
     return [command for command in receiver.commands if command.startswith("RCPT")]

@@ -47,7 +47,7 @@ async def test_messages_of_any_size_arrive_as_they_were_given_over_one_connectio
     messages = [MESSAGE, LARGE, *padded]
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
         for message in messages:
-            (result,) = (await deliver(session, message=message)).results
+            (result,) = await deliver(session, message=message)
             assert isinstance(result, SmtpAccepted)
             assert (result.reply.code, result.reply.enhanced) == (250, "2.0.0")
             assert session.is_reusable
@@ -63,7 +63,7 @@ async def test_messages_of_any_size_arrive_as_they_were_given_over_one_connectio
 
 async def test_the_null_return_path_is_written_as_such() -> None:
     async with SmtpReceiver() as receiver, session_with(receiver) as session:
-        assert isinstance((await deliver(session, sender="")).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session, sender=""))[0], SmtpAccepted)
     assert receiver.accepted[0].sender == ""
 
 
@@ -71,7 +71,7 @@ async def test_the_null_return_path_is_written_as_such() -> None:
 async def test_each_recipient_has_its_own_result(way: str) -> None:
     recipients = ["a@example.com", "550-rcpt+1@example.com", "452-rcpt+1@example.com", "b@example.com"]
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
-        first, second, third, fourth = (await deliver(session, *recipients)).results
+        first, second, third, fourth = await deliver(session, *recipients)
         assert isinstance(first, SmtpAccepted)
         assert isinstance(fourth, SmtpAccepted)
         assert failure_of(second) == (Stage.RCPT, 550, False)
@@ -87,7 +87,7 @@ async def test_each_recipient_has_its_own_result(way: str) -> None:
 async def test_fifty_recipients_go_in_one_transaction(way: str) -> None:
     recipients = [f"r{number}@example.com" for number in range(50)]
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
-        results = (await deliver(session, *recipients)).results
+        results = await deliver(session, *recipients)
         assert all(isinstance(result, SmtpAccepted) for result in results)
     assert [received.recipient for received in receiver.accepted] == recipients
 
@@ -95,35 +95,35 @@ async def test_fifty_recipients_go_in_one_transaction(way: str) -> None:
 @pytest.mark.parametrize("way", TRANSFER_MODES)
 async def test_without_an_accepted_recipient_no_content_is_sent(way: str) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
-        results = (await deliver(session, "550-rcpt@example.com", "450-rcpt@example.com")).results
+        results = await deliver(session, "550-rcpt@example.com", "450-rcpt@example.com")
         assert [failure_of(result) for result in results] == [(Stage.RCPT, 550, False), (Stage.RCPT, 450, False)]
         assert receiver.strays == []
         assert ("DATA" in receiver.commands) == (way == "")
         assert session.is_reusable
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
     assert receiver.commands.count("RSET") == 1
     assert [received.recipient for received in receiver.accepted] == ["ada@example.com"]
 
 
 async def test_a_lone_dot_ends_content_without_recipients() -> None:
     async with SmtpReceiver("data-anyway") as receiver, session_with(receiver) as session:
-        (result,) = (await deliver(session, "550-rcpt@example.com")).results
+        (result,) = await deliver(session, "550-rcpt@example.com")
         assert failure_of(result) == (Stage.RCPT, 550, False)
         assert receiver.strays == [b""]
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
     assert [received.message for received in receiver.accepted] == [CONTENT]
 
 
 async def test_a_pipelined_envelope_is_a_single_write() -> None:
     async with canned(220, EHLO_PIPELINING, "250 a\r\n250 b\r\n354 c", 250) as (server, session):
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
     assert server.heard[1] == f"MAIL FROM:<{SENDER}>\r\nRCPT TO:<ada@example.com>\r\nDATA\r\n".encode()
 
 
 async def test_replies_are_read_alike_in_any_chunks() -> None:
     says = ("250 a\r\n550-first", "550 last\r\n250 b\r\n354 c")
     async with canned(220, EHLO_PIPELINING, says, 250, pause_seconds=0.02) as (_, session):
-        refused, accepted = (await deliver(session, "grace@example.com", "ada@example.com")).results
+        refused, accepted = await deliver(session, "grace@example.com", "ada@example.com")
         assert failure_of(refused) == (Stage.RCPT, 550, False)
         assert refused.reply is not None
         assert refused.reply.text == "first\nlast"
@@ -159,7 +159,7 @@ async def test_421_ends_the_session_at_any_stage(way: str, stage: Stage) -> None
 async def test_421_among_recipients_keeps_earlier_results(way: str) -> None:
     recipients = ["550-rcpt@example.com", "a@example.com", "421-rcpt@example.com", "b@example.com"]
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
-        results = (await deliver(session, *recipients)).results
+        results = await deliver(session, *recipients)
     assert [failure_of(result) for result in results] == [
         (Stage.RCPT, 550, False),
         (Stage.DATA, 421, False),
@@ -222,7 +222,7 @@ async def test_a_server_that_stops_reading_times_out(way: str) -> None:
         return True
 
     async with SmtpReceiver(way) as receiver, session_with(receiver, deadlines=HASTY_COMMAND) as session:
-        (result,) = (await deliver(session, "hang-body@example.com", message=huge, before_dot=before_dot)).results
+        (result,) = await deliver(session, "hang-body@example.com", message=huge, before_dot=before_dot)
     assert failure_of(result) == (Stage.DATA, None, False)
     assert asked == []
 
@@ -270,7 +270,7 @@ async def test_each_reply_restarts_the_wait() -> None:
         SmtpReceiver("no-pipelining--delay-150") as receiver,
         session_with(receiver, deadlines=deadlines) as session,
     ):
-        results = (await deliver(session, *recipients)).results
+        results = await deliver(session, *recipients)
         assert all(isinstance(result, SmtpAccepted) for result in results)
 
 
@@ -279,7 +279,7 @@ async def test_each_pipelined_reply_restarts_the_wait() -> None:
     says = ("250 a", "250 b", "354 c")
     deadlines = replace(PATIENT, command_seconds=1.0)
     async with canned(220, EHLO_PIPELINING, says, 250, pause_seconds=0.4, deadlines=deadlines) as (_, session):
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
 
 
 @ON_STEADY_LOOP
@@ -290,7 +290,7 @@ async def test_nothing_extends_the_total_time() -> None:
         SmtpReceiver("no-pipelining--delay-100") as receiver,
         session_with(receiver, deadlines=deadlines) as session,
     ):
-        results = (await deliver(session, *recipients)).results
+        results = await deliver(session, *recipients)
         assert {failure_of(result)[1] for result in results} == {None}
         assert isinstance(results[-1], SmtpFailure)
         assert results[-1].reason == "not done within the time in all"
@@ -310,7 +310,7 @@ async def test_each_transaction_has_its_own_total_time() -> None:
     deadlines = replace(PATIENT, transaction_seconds_total=1.0, opening_seconds_total=1.0)
     async with SmtpReceiver("delay-100") as receiver, session_with(receiver, deadlines=deadlines) as session:
         for _ in range(6):
-            assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+            assert isinstance((await deliver(session))[0], SmtpAccepted)
 
 
 # The last question before the dot
@@ -320,7 +320,7 @@ async def test_each_transaction_has_its_own_total_time() -> None:
 @pytest.mark.parametrize("message", [MESSAGE, LARGE], ids=["small", "large"])
 async def test_a_refused_before_dot_delivers_nothing(way: str, message: SmtpContent) -> None:
     async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
-        (result,) = (await deliver(session, message=message, before_dot=lambda: False)).results
+        (result,) = await deliver(session, message=message, before_dot=lambda: False)
         assert failure_of(result) == (Stage.DATA, None, False)
         assert reason_of(result) == "withdrawn before the final dot"
         assert not session.is_reusable
@@ -344,7 +344,7 @@ async def test_before_dot_is_called_once_after_a_large_content(
         SmtpReceiver(f"{way}--starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=tls) as session,
     ):
-        assert isinstance((await deliver(session, message=LARGE, before_dot=before_dot)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session, message=LARGE, before_dot=before_dot))[0], SmtpAccepted)
         assert asked == [0]
 
 
@@ -353,7 +353,7 @@ async def test_before_dot_is_not_called_without_recipients() -> None:
         pytest.fail("asked without a recipient")
 
     async with SmtpReceiver() as receiver, session_with(receiver) as session:
-        (result,) = (await deliver(session, "550-rcpt@example.com", before_dot=before_dot)).results
+        (result,) = await deliver(session, "550-rcpt@example.com", before_dot=before_dot)
     assert failure_of(result) == (Stage.RCPT, 550, False)
 
 
@@ -372,7 +372,7 @@ async def spoiled(session: SmtpSession) -> None:
 async def test_a_connection_closed_while_idle_is_noticed() -> None:
     async with canned(220, EHLO_PIPELINING, then_hangs_up=True) as (_, session):
         await spoiled(session)
-        (result,) = (await deliver(session)).results
+        (result,) = await deliver(session)
         assert failure_of(result) == (Stage.MAIL, None, False)
 
 
@@ -383,21 +383,21 @@ async def test_a_connection_closed_while_idle_is_noticed() -> None:
 async def test_a_refusal_while_idle_is_never_final_for_the_next_message(closing_reply: str, code: int | None) -> None:
     async with canned(220, (EHLO_PIPELINING, closing_reply), pause_seconds=0.02) as (_, session):
         await spoiled(session)
-        (result,) = (await deliver(session)).results
+        (result,) = await deliver(session)
         assert failure_of(result) == (Stage.MAIL, code, False)
 
 
 async def test_a_partial_reply_while_idle_ends_the_session() -> None:
     async with canned(220, EHLO_PIPELINING + "\r\n250-half") as (server, session):
         await spoiled(session)
-        (result,) = (await deliver(session)).results
+        (result,) = await deliver(session)
         assert failure_of(result) == (Stage.MAIL, None, False)
     assert b"MAIL" not in b"".join(server.heard)
 
 
 async def test_a_recipient_after_a_refused_sender_gets_no_empty_message() -> None:
     async with canned(220, EHLO_PIPELINING, "550 no\r\n250 yes\r\n354 go on") as (server, session):
-        (result,) = (await deliver(session)).results
+        (result,) = await deliver(session)
         # Not at MAIL: a recipient was accepted, and the message must not be sent to them again.
         assert failure_of(result) == (Stage.DATA, 550, False)
         assert not session.is_reusable
@@ -419,14 +419,14 @@ async def test_an_odd_reply_delivers_nothing_for_sure(
     replies: list[str], expected: tuple[Stage, int | None, bool]
 ) -> None:
     async with canned(220, EHLO_PIPELINING, *replies) as (_, session):
-        assert failure_of((await deliver(session)).results[0]) == expected
+        assert failure_of((await deliver(session))[0]) == expected
 
 
 async def test_a_session_that_can_not_be_reset_is_given_up() -> None:
     async with canned(220, EHLO_PIPELINING, "250 a\r\n550 b\r\n503 c", "500 no RSET here") as (_, session):
-        assert failure_of((await deliver(session)).results[0]) == (Stage.RCPT, 550, False)
+        assert failure_of((await deliver(session))[0]) == (Stage.RCPT, 550, False)
         assert session.is_reusable
-        assert failure_of((await deliver(session)).results[0]) == (Stage.MAIL, None, False)
+        assert failure_of((await deliver(session))[0]) == (Stage.MAIL, None, False)
         assert not session.is_reusable
 
 
@@ -458,7 +458,7 @@ async def test_one_transaction_at_a_time() -> None:
         await eventually(lambda: any(command.startswith("MAIL") for command in receiver.commands))
         with pytest.raises(RuntimeError, match="one transaction"):
             await deliver(session)
-        assert isinstance((await first).results[0], SmtpAccepted)
+        assert isinstance((await first)[0], SmtpAccepted)
 
 
 @pytest.mark.parametrize(
@@ -504,7 +504,7 @@ def test_a_transaction_is_exactly_one_message(messages: Sequence[Sequence[bytes]
     async def carry() -> list[bytes]:
         async with SmtpReceiver(way) as receiver, session_with(receiver) as session:
             for content in contents:
-                assert isinstance((await deliver(session, message=SmtpContent(content))).results[0], SmtpAccepted)
+                assert isinstance((await deliver(session, message=SmtpContent(content)))[0], SmtpAccepted)
         return [received.message for received in receiver.accepted]
 
     assert asyncio.run(carry()) == contents

@@ -108,7 +108,7 @@ async def test_a_second_greeting_is_not_the_reply_to_ehlo() -> None:
 async def test_a_server_without_ehlo_gets_helo() -> None:
     async with SmtpReceiver("502-ehlo") as receiver, session_with(receiver) as session:
         assert session.extensions == {}
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
     assert receiver.commands[:3] == ["EHLO sender.example.com", "HELO sender.example.com", f"MAIL FROM:<{SENDER}>"]
 
 
@@ -132,7 +132,7 @@ async def test_a_verified_session_has_tls_details(way: str, certificates: Certif
         assert [command.split()[0] for command in receiver.commands] == ["EHLO", "STARTTLS", "EHLO"]
         assert "STARTTLS" not in session.extensions, "what was offered before TLS counts no longer"
         for message in (MESSAGE, LARGE, MESSAGE):
-            assert isinstance((await deliver(session, message=message)).results[0], SmtpAccepted)
+            assert isinstance((await deliver(session, message=message))[0], SmtpAccepted)
     assert [received.tls for received in receiver.accepted] == ["TLSv1.3"] * 3
     assert [received.message for received in receiver.accepted] == [CONTENT, LARGE.content, CONTENT]
 
@@ -147,7 +147,7 @@ async def test_silence_after_the_dot_is_ambiguous_under_tls_too(
         SmtpReceiver("starttls", certificates=certificates) as receiver,
         session_with(receiver, tls=verified, deadlines=deadlines) as session,
     ):
-        (result,) = (await deliver(session, f"{act}-dot@example.com")).results
+        (result,) = await deliver(session, f"{act}-dot@example.com")
         assert failure_of(result) == (Stage.DOT, None, True)
         assert not session.is_reusable
 
@@ -162,7 +162,7 @@ async def test_opportunistic_tls_accepts_any_certificate(
     ):
         assert session.tls is not None
         assert not session.tls.is_verified
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
 
 
 @pytest.mark.parametrize("words", ["starttls-untrusted", "starttls-othername"])
@@ -182,7 +182,7 @@ async def test_without_starttls_only_opportunistic_uses_cleartext(
     async with SmtpReceiver() as receiver:
         async with session_with(receiver, tls=opportunistic) as session:
             assert session.tls is None
-            assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+            assert isinstance((await deliver(session))[0], SmtpAccepted)
         assert failure_of(await open_to(receiver.port, tls=verified)) == (Stage.STARTTLS, None, False)
 
 
@@ -210,7 +210,7 @@ async def test_broken_tls_fails_this_session_and_cleartext_remains(
         assert failure_of(failure) == (Stage.STARTTLS, code, False)
         assert reason in reason_of(failure)
         async with session_with(receiver) as session:
-            assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+            assert isinstance((await deliver(session))[0], SmtpAccepted)
 
 
 @pytest.mark.parametrize("name", ["", ".example.com", "a" * 300 + ".example.com"])
@@ -242,7 +242,7 @@ async def test_a_login_comes_after_verified_tls(
     async with SmtpReceiver(f"starttls--auth-{mechanism}", certificates=certificates) as receiver:
         session = await open_to(receiver.port, tls=verified, login=LOGIN)
         assert isinstance(session, SmtpSession)
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
         session.quit()
         said = [line.split()[0] for line in receiver.commands]
     assert said[:3] == ["EHLO", "STARTTLS", "EHLO"]

@@ -46,11 +46,11 @@ async def test_behaviour_is_set_by_domain_or_listening_address() -> None:
         behaviours={"127.0.0.2": "554-connect", "127.0.0.3": "no-pipelining--450-mail"}
     ) as receiver:
         async with session_with(receiver) as session:
-            (result,) = (await deliver(session, "someone@552-dot.example.com")).results
+            (result,) = await deliver(session, "someone@552-dot.example.com")
             assert failure_of(result) == (Stage.DOT, 552, False)
         for address, expected in (("127.0.0.2", (Stage.GREETING, 554)), ("127.0.0.3", (Stage.MAIL, 450))):
             opened = await open_to(receiver.port, host=address)
-            result = opened if isinstance(opened, SmtpFailure) else (await deliver(opened)).results[0]
+            result = opened if isinstance(opened, SmtpFailure) else (await deliver(opened))[0]
             assert failure_of(result)[:2] == expected
             if isinstance(opened, SmtpSession):
                 opened.quit()
@@ -73,7 +73,7 @@ async def test_each_accepted_recipient_is_a_line_in_the_log_before_the_reply(tmp
         assert lines[0]["headers"].startswith("From: a@sender.example.com\r\nSubject:")
         assert (lines[0]["sender"], lines[0]["tls"]) == (SENDER, None)
         assert abs(lines[0]["time"] - time.time()) < 60
-        (result,) = (await deliver(session, "lose-dot@example.com")).results
+        (result,) = await deliver(session, "lose-dot@example.com")
         assert failure_of(result) == (Stage.DOT, None, True)
         assert [line["recipient"] for line in lines_of(log)][2:] == ["lose-dot@example.com"]
 
@@ -99,7 +99,7 @@ async def test_the_receiver_runs_as_a_process(tmp_path: Path) -> None:
         tls = TlsPolicy(TlsUse.REQUIRED_VERIFIED, ssl.create_default_context(cafile=authority))
         session = await open_to(port, tls=tls)
         assert isinstance(session, SmtpSession)
-        assert isinstance((await deliver(session)).results[0], SmtpAccepted)
+        assert isinstance((await deliver(session))[0], SmtpAccepted)
         session.quit()
         assert [line["tls"] for line in lines_of(log)] == ["TLSv1.3"]
     finally:
@@ -129,7 +129,7 @@ async def test_the_receiver_accepts_the_same_from_aiosmtplib(words: str) -> None
             errors, _ = await client.sendmail(SENDER, recipients, CONTENT)
             assert errors == {}
         async with session_with(receiver) as session:
-            results = (await deliver(session, *recipients)).results
+            results = await deliver(session, *recipients)
             assert all(isinstance(result, SmtpAccepted) for result in results)
     theirs, ours = receiver.accepted[:2], receiver.accepted[2:]
     assert [replace(received, transaction=0) for received in ours] == [
@@ -145,7 +145,7 @@ async def test_the_receiver_refuses_aiosmtplib_alike(code: int) -> None:
             with pytest.raises(aiosmtplib.SMTPRecipientsRefused) as refused:
                 await client.sendmail(SENDER, [f"{code}-rcpt@example.com"], CONTENT)
         async with session_with(receiver) as session:
-            (result,) = (await deliver(session, f"{code}-rcpt@example.com")).results
+            (result,) = await deliver(session, f"{code}-rcpt@example.com")
     assert failure_of(result) == (Stage.RCPT, refused.value.recipients[0].code, False)
 
 
@@ -197,7 +197,7 @@ async def test_postfix_reads_the_messages_as_they_were_given(open_directory: Pat
         assert isinstance(session, SmtpSession)
         assert ("PIPELINING" in session.extensions) == (options == ())
         for message in (MESSAGE, LARGE, MESSAGE):
-            results = (await deliver(session, "a@example.com", "b@example.com", message=message)).results
+            results = await deliver(session, "a@example.com", "b@example.com", message=message)
             assert all(isinstance(result, SmtpAccepted) for result in results)
         session.quit()
         messages = await eventually(
@@ -232,6 +232,6 @@ async def test_postfix_refuses_and_closes(
     with smtp_sink(open_directory, *options, *pipelining) as port:
         session = await open_to(port)
         assert isinstance(session, SmtpSession)
-        (result,) = (await deliver(session)).results
+        (result,) = await deliver(session)
         assert failure_of(result) == expected
         session.quit()

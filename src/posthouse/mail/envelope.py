@@ -77,7 +77,7 @@ def parse_feedback_token(token: str, keys: Iterable[bytes]) -> MailReference | N
 
 def _token(reference: MailReference, position: int | None, key: bytes, purpose: bytes) -> str:
     number = 0 if position is None else position + 1
-    payload = number.to_bytes(1, "big") + reference.message_id.bytes + reference.account_tail
+    payload = bytes([number]) + reference.message_id.bytes + reference.account_tail
     return _encoded(payload + _hash(payload, key, purpose))
 
 

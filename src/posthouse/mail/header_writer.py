@@ -9,6 +9,8 @@ first, since a line break would forge a header field.
 import binascii
 import re
 from collections.abc import Iterable, Iterator, Sequence
+from datetime import UTC, datetime
+from functools import lru_cache
 from typing import Final
 
 import pybase64
@@ -26,6 +28,10 @@ _WORD_FRAME_CHARACTERS: Final = len("=?utf-8?q??=")
 # Space for a four-byte character in Q: after a very long field name the first line exceeds 76 characters rather than
 # being empty, which some programs turn into a space.
 _WORD_CHARACTERS_MIN: Final = _WORD_FRAME_CHARACTERS + len("=F0=9F=92=8C")
+_DAYS: Final = ("Mon", "Tue", "Wed", "Thu", "Fri", "Sat", "Sun")
+_MONTHS: Final = ("Jan", "Feb", "Mar", "Apr", "May", "Jun", "Jul", "Aug", "Sep", "Oct", "Nov", "Dec")
+# Messages of a second share their dates.
+_DATES_CACHED_MAX: Final = 16
 # A display name longer than this is folded between encoded words instead of quoted on one line.
 _QUOTED_CHARACTERS_MAX: Final = 60
 
@@ -104,9 +110,9 @@ def mailboxes(name: str, boxes: Sequence[Mailbox]) -> bytes:
         address = boxes[0].address
         if len(name) + len(address) <= LINE_CHARACTERS - 2:
             _check_address(address)
-            _check(name, "")
+            _check_name(name)
             return f"{name}: {address}\r\n".encode()
-    _check(name, "")
+    _check_name(name)
     tokens: list[str] = []
     capacity = _ENCODED_LINE_CHARACTERS - len(name) - 2
     for box in boxes:
@@ -124,6 +130,16 @@ def mailboxes(name: str, boxes: Sequence[Mailbox]) -> bytes:
     return _filled(name, tokens)
 
 
+@lru_cache(_DATES_CACHED_MAX)
+def date_text(second: datetime) -> str:
+    """RFC 5322's format, in UTC; the standard library would take a sixth of the time of a whole message."""
+    utc = second.astimezone(UTC)
+    return (
+        f"{_DAYS[utc.weekday()]}, {utc.day} {_MONTHS[utc.month - 1]} {utc.year:04} "
+        f"{utc.hour:02}:{utc.minute:02}:{utc.second:02} +0000"
+    )
+
+
 def percent_encoded(character: str) -> str:
     """The character as an extended parameter writes it."""
     return "".join([_PERCENT[byte] for byte in character.encode()])
@@ -135,9 +151,13 @@ def refuse_control(value: str) -> None:
 
 
 def _check(name: str, value: str) -> None:
+    _check_name(name)
+    refuse_control(value)
+
+
+def _check_name(name: str) -> None:
     if len(name) > NAME_CHARACTERS_MAX or not _is_name(name):
         raise HeaderError("has a name that is not 1 to 76 printable ASCII characters without space or colon")
-    refuse_control(value)
 
 
 def _check_address(address: str) -> None:

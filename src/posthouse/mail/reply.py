@@ -81,7 +81,8 @@ class ReplyParser:
             reply = self._take(line.removesuffix(b"\r"))
             if reply is not None:
                 replies.append(reply)
-        self._bound(self._rest)
+        if self._rest:
+            self._bound(self._rest)
 
     def _bound(self, line: bytes) -> None:
         if len(line) > LINE_BYTES_MAX:

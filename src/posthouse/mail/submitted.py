@@ -11,13 +11,13 @@ colon and blank lines of white space, which old programs write: they are removed
 
 import re
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
-from email.utils import format_datetime
+from datetime import datetime
 from typing import Final, NamedTuple
 
 from posthouse.mail import address_fields, encoded_words
 from posthouse.mail.address import AddressError, Mailbox
 from posthouse.mail.header_reader import FIELDS_MAX, HEADER_BYTES_MAX, SubmittedMailError, is_within_limits, scan_fields
+from posthouse.mail.header_writer import date_text
 from posthouse.mail.reencode import reencoded
 
 __all__ = ["SubmittedMail", "SubmittedMailError", "is_slow_to_read", "prepare"]
@@ -190,7 +190,7 @@ def _is_ours(rest: bytes, hostname: str) -> bool:
 def _missing(values: dict[bytes, list[bytes]], date: datetime, message_id: str) -> bytes:
     added = b""
     if b"date" not in values:
-        added = f"Date: {format_datetime(date.astimezone(UTC))}\r\n".encode("ascii")
+        added = f"Date: {date_text(date.replace(microsecond=0))}\r\n".encode("ascii")
     if b"message-id" not in values:
         added += f"Message-ID: <{message_id}>\r\n".encode("ascii")
     if b"mime-version" not in values:

@@ -5,11 +5,10 @@ are sanitised instead, since one that can't be written would be retried until it
 """
 
 import re
-from datetime import UTC, datetime
-from email.utils import format_datetime
+from datetime import datetime
 from typing import Final
 
-from posthouse.mail.header_writer import LINE_CHARACTERS, HeaderError
+from posthouse.mail.header_writer import HeaderError, date_text
 
 FEEDBACK_ID: Final = b"Feedback-ID"
 UNSUBSCRIBE_POST: Final = b"List-Unsubscribe-Post"
@@ -27,7 +26,7 @@ _replace_odd: Final = re.compile(r"[^A-Za-z0-9._-]").sub
 
 
 def received(*, hostname: str, protocol: str, id_text: str, at: datetime) -> bytes:
-    """`Received: by <hostname> (Posthouse) with <protocol> id <id>; <date>`, folded (RFC 5321, 4.4).
+    """`Received: by <hostname> (Posthouse) with <protocol> id <id>; <date>`, on three lines (RFC 5321, 4.4).
 
     There is no `from`: the HTTP client's address is the customer's private data.
     """
@@ -35,14 +34,8 @@ def received(*, hostname: str, protocol: str, id_text: str, at: datetime) -> byt
         raise HeaderError("has a host name that is no domain and no address")
     if not _is_word(protocol) or not _is_word(id_text):
         raise HeaderError("has a protocol or an id that is not 1 to 64 letters, digits, hyphens or underscores")
-    line = f"Received: by {hostname}"
-    lines = []
-    for clause in ("(Posthouse)", f"with {protocol}", f"id {id_text};", format_datetime(at.astimezone(UTC))):
-        if len(line) + 1 + len(clause) > LINE_CHARACTERS:
-            lines.append(line)
-            line = ""
-        line = f"{line} {clause}"
-    return "\r\n".join([*lines, line, ""]).encode("ascii")
+    date = date_text(at.replace(microsecond=0))
+    return f"Received: by {hostname}\r\n (Posthouse) with {protocol} id {id_text};\r\n {date}\r\n".encode("ascii")
 
 
 def feedback_id(*, domain: str, account: str, source: str) -> bytes:
@@ -50,8 +43,8 @@ def feedback_id(*, domain: str, account: str, source: str) -> bytes:
 
     Gmail then reports spam rates by the sender's domain, by account and by source.
     """
-    parts = [_replace_odd("_", part[:_PART_CHARACTERS_MAX]) for part in (domain, account, source)]
-    return f"Feedback-ID: {':'.join(parts)}:{SENDER_ID}\r\n".encode("ascii")
+    domain = _replace_odd("_", domain[:_PART_CHARACTERS_MAX])
+    return f"Feedback-ID: {domain}:{account}:{source}:{SENDER_ID}\r\n".encode("ascii")
 
 
 def unsubscribe(link: str) -> bytes:

@@ -63,9 +63,9 @@ class BatchDelay:
     def seconds_min(self) -> float:
         return self._seconds_min
 
-    def note_arrival(self, now: float) -> None:
-        """An item has arrived."""
-        self._seen = self._left(now) + 1
+    def note_arrivals(self, count: int, now: float) -> None:
+        """This many items have arrived since the last note."""
+        self._seen = self._left(now) + count
         self._noted_at = now
 
     def seconds(self, now: float) -> float:

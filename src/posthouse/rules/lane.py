@@ -306,11 +306,9 @@ class Lane:
     """A lane or one part of it, from one of our addresses; `now` is a monotonic time in seconds."""
 
     __slots__ = (
-        "_answers",
         "_connections",
         "_era",
         "_full_at",
-        "_in_use",
         "_is_climbing",
         "_limits",
         "_missed",
@@ -320,17 +318,20 @@ class Lane:
         "_paused_until",
         "_rests_until",
         "_taught",
+        "answers",
+        "in_use",
     )
 
     def __init__(self, limits: Limits, scope: LaneScope = ALONE) -> None:
         self._limits = limits
         self._pace = Pace(scope, limits.learned, 1 / limits.parts)
         self._connections = float(limits.connections_start)
-        self._in_use = 0
+        self.in_use = 0
         self._era = 0
         self._misses = 0
         self._missed: UUID | None = None
-        self._answers = False
+        # Whether a server of the destination replied to the last message whose result is known.
+        self.answers = False
         # The messages whose refusals it has heeded.
         self._taught: OrderedDict[UUID, None] = OrderedDict()
         self._full_at = float("-inf")
@@ -349,15 +350,6 @@ class Lane:
         return int(min(self._connections, self._connections_max))
 
     @property
-    def in_use(self) -> int:
-        return self._in_use
-
-    @property
-    def answers(self) -> bool:
-        """Whether a server of the destination replied to the last message whose result is known."""
-        return self._answers
-
-    @property
     def learned(self) -> LearnedLimits:
         return self._pace.learned
 
@@ -371,15 +363,15 @@ class Lane:
 
     @property
     def per_second(self) -> float:
-        return min(self._pace.per_second, self._limits.per_second)
+        return min(self._pace.learned.per_second * self._pace.share, self._limits.per_second)
 
     @property
     def per_connection_max(self) -> int:
-        return self.learned.per_connection_max or PER_CONNECTION_MAX
+        return self._pace.learned.per_connection_max or PER_CONNECTION_MAX
 
     @property
     def _connections_max(self) -> float:
-        learnt = self.learned.connections_max
+        learnt = self._pace.learned.connections_max
         if learnt is None:
             return float(self._limits.connections_max)
         return min(float(self._limits.connections_max), max(1.0, learnt * self._pace.share))
@@ -413,7 +405,7 @@ class Lane:
         """A slot to send one message, which must be released."""
         if now < self._paused_until or now < self._rests_until:
             return Later(self.pause_left(now))
-        if self._in_use >= self.connections:
+        if self.in_use >= self.connections:
             return Later(None)
         # GCRA, as in `rate_limit`: the whole burst is available again at `full_at`.
         per_second = self.per_second
@@ -425,14 +417,14 @@ class Lane:
             self._pace.note_demand()
             return Later(excess)
         self._full_at = full_at
-        self._in_use += 1
+        self.in_use += 1
         return Slot(self._era)
 
     def undo_take(self) -> None:
         """Return the slot that was just taken, unused."""
-        if self._in_use == 0:
+        if self.in_use == 0:
             raise ValueError("a slot was released that was not taken")
-        self._in_use -= 1
+        self.in_use -= 1
         self._full_at -= 1 / self.per_second
 
     def release_slot(
@@ -442,30 +434,30 @@ class Lane:
         if served is DeliveryFeedback.NOT_SENT:
             self.undo_take()
             return None
-        was_full = self._in_use >= self.connections
+        was_full = self.in_use >= self.connections
         self._end_turn()
         is_first = self.is_current(slot)
         if served is DeliveryFeedback.WELL:
             self._misses = 0
             return self._serve(moment, was_full=was_full, is_answer=is_first)
-        return self.heed(served, moment, refused or Refused(), others=self._in_use, is_first=is_first)
+        return self.heed(served, moment, refused or Refused(), others=self.in_use, is_first=is_first)
 
     def end_turn_without_learning(self) -> None:
         """End the message's turn and learn nothing: its reply was about less than this lane, or about more."""
         self._end_turn()
         self._misses = 0
-        self._answers = True
+        self.answers = True
 
     def _end_turn(self) -> None:
-        if self._in_use == 0:
+        if self.in_use == 0:
             raise ValueError("a slot was released that was not taken")
-        self._in_use -= 1
+        self.in_use -= 1
 
     def branch(self, scope: LaneScope) -> "Lane":
         """A branch of this lane, which starts with the lane's present state."""
         made = Lane(self._limits, scope)
         made._pace = self._pace.branch(scope)
-        made._connections, made._answers, made._full_at = self._connections, self._answers, self._full_at
+        made._connections, made.answers, made._full_at = self._connections, self.answers, self._full_at
         made._rests_until, made._is_climbing = self._rests_until, self._is_climbing
         return made
 
@@ -483,7 +475,7 @@ class Lane:
         elif not is_repeated_miss:
             self._misses += 1
         if served in REFUSALS:
-            self._answers = True
+            self.answers = True
             if not self._may_teach(refused):
                 return None
         match served:
@@ -507,7 +499,7 @@ class Lane:
                     self._step_back(moment.seconds)
                 return limit_change
             case DeliveryFeedback.UNREACHABLE:
-                self._answers = False
+                self.answers = False
                 if self._misses >= MISSES_MAX and is_first:
                     self._pause_unreachable(moment.seconds)
             case DeliveryFeedback.OTHERWISE | DeliveryFeedback.WELL | DeliveryFeedback.NOT_SENT:
@@ -529,7 +521,7 @@ class Lane:
         return True
 
     def _serve(self, moment: Moment, *, was_full: bool, is_answer: bool) -> LimitChange | None:
-        self._answers = True
+        self.answers = True
         self._pause_seconds = 0.0
         if self._is_climbing:
             self._connections += is_answer
@@ -616,7 +608,7 @@ class FairQueue(Generic[Item]):
 
     def accounts(self) -> Iterable[AccountId]:
         """The accounts that have something waiting, in the order of their turns."""
-        return self._waiting.keys()
+        return self._waiting
 
     def pop(self, account_id: AccountId | None = None) -> Item:
         """The next item of the account, or of the account whose turn it is; IndexError if the queue is empty."""

@@ -42,10 +42,6 @@ class Pace:
         made._window_from, made._wants_more = self._window_from, self._wants_more
         return made
 
-    @property
-    def per_second(self) -> float:
-        return self.learned.per_second * self.share
-
     def note_demand(self) -> None:
         """A message had to wait for the rate."""
         self._wants_more = True

@@ -4,6 +4,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, date, datetime, timedelta
 from enum import StrEnum
+from functools import lru_cache
 from typing import Final, NamedTuple
 
 from posthouse.rules import limits, rate_limit
@@ -176,6 +177,7 @@ def nearest_limit(account: Account, per_day: float, now: datetime) -> NearestLim
     return max(near, key=lambda limit: limit.share, default=None)
 
 
+@lru_cache(rate_limit.RATES_CACHED_MAX)
 def _recipient_rate(rate: Rate) -> Rate:
     # The largest batch always fits, with a test key too.
     least = limits.BATCH_RECIPIENTS_MAX * limits.TEST_RECIPIENT_WEIGHT

@@ -12,6 +12,7 @@ they belong to a list, and by the time at which they bounce if a block of that a
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from datetime import UTC, datetime
+from functools import lru_cache
 from hashlib import blake2b
 from math import ceil
 from struct import Struct
@@ -28,6 +29,8 @@ _LIST: Final = "list"
 # Seconds since 1970.
 TIME_CHARACTERS_MAX: Final = 11
 FENCE_MAX: Final = 2**31 - 1
+# Of how many lanes the shard is remembered.
+SHARDS_KNOWN_MAX: Final = 10_000
 ORIGIN_BYTES_MAX: Final = (
     1 + DESTINATION_CHARACTERS_MAX + 1 + SOURCE_CHARACTERS_MAX + 1 + len(_LIST) + 1 + TIME_CHARACTERS_MAX
 )
@@ -170,19 +173,18 @@ def unpack(data: bytes, to_uuid: Callable[[bytes], UUID] = _uuid) -> list[Ticket
     source: str | None = None
     is_list = False
     bounce_at: datetime | None = None
-    at = 1
-    while at < len(data) and len(found) < TOGETHER_MAX:
+    at, size = 1, len(data)
+    while at < size and len(found) < TOGETHER_MAX:
         end = at + 2 + int.from_bytes(data[at : at + 2], "big")
-        entry = data[at + 2 : end] if end <= len(data) else b""
-        ticket = decode(
-            entry, to_uuid=to_uuid, sender=sender, source=source, is_list=is_list, bounce_at=bounce_at, lane=lane
-        )
-        if ticket is not None:
-            found.append(ticket)
-        elif entry[:1] == bytes([_LANE_1]):
+        entry = data[at + 2 : end] if end <= size else b""
+        if entry[:1] == bytes([_LANE_1]):
             lane = _lane(entry) or lane
         elif entry[:1] == bytes([_SENDER_1]):
             sender, source, is_list, bounce_at = _parsed_origin(entry)
+        elif ticket := decode(
+            entry, to_uuid=to_uuid, sender=sender, source=source, is_list=is_list, bounce_at=bounce_at, lane=lane
+        ):
+            found.append(ticket)
         at = end
     return found
 
@@ -217,6 +219,7 @@ def _parsed_origin(entry: bytes) -> tuple[str | None, str | None, bool, datetime
     return sender or None, None if source == _NO_SOURCE else source or None, _LIST in words, bounce_at
 
 
+@lru_cache(SHARDS_KNOWN_MAX)
 def shard_of(lane: str, shards: int) -> int:
     """The shard of the stream for this lane's mail, or for its first part: the same in every process and version."""
     return _shard(lane.lower().encode(), shards)

@@ -224,7 +224,7 @@ async def _messages(
     tx: Connection, keys: Iterable[RecipientKey], low: MessageId, high: MessageId, day: date | None
 ) -> dict[tuple[AccountId, MessageId], ClaimedMessage]:
     """Each message once, with its body, which is nearly always needed."""
-    wanted = list(dict.fromkeys(key[:2] for key in keys))
+    wanted = list(dict.fromkeys([key[:2] for key in keys]))
     found = await tx.fetch(
         *_MESSAGES.for_days(day).bind(
             lowest=low,

@@ -17,7 +17,7 @@ place, selects the partition.
 """
 
 from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import date, datetime, timedelta
 from enum import StrEnum
@@ -54,10 +54,9 @@ class DeliveryResult(StrEnum):
     DEFERRED = "deferred"
     POSTPONED = "postponed"
 
-    @property
-    def is_final(self) -> bool:
-        # Asked several times for each message: a look into a set would hash the name, in Python.
-        return self is not DeliveryResult.DEFERRED and self is not DeliveryResult.POSTPONED
+    def __init__(self, text: str) -> None:
+        # An attribute, since it is asked several times for each message.
+        self.is_final = text not in ("deferred", "postponed")
 
 
 _WITH_EVENT: Final = frozenset({DeliveryResult.DELIVERED, DeliveryResult.BOUNCED, DeliveryResult.FAILED})
@@ -311,10 +310,16 @@ async def record(
     day = common_day(low, high, now)
     messages, schedule = await _lock(tx, batch, day)
     changed, first_changed = await _change(tx, batch, messages, schedule, now, low, high, day)
-    closed = [outcome for outcome in changed.values() if outcome.result.is_final]
-    for outcome in closed:
-        messages[outcome.key[:2]].close(outcome)
-    with_endpoints = await _write(tx, batch, messages, schedule, changed, closed, now)
+    closed = {key: outcome for key, outcome in changed.items() if outcome.result.is_final}
+    for key, outcome in closed.items():
+        messages[key[:2]].close(outcome)
+    # How the credit of each recipient that is final is accounted for, if it has one.
+    ledger_kinds = {
+        key: "release" if outcome.releases_credit else "settle"
+        for key, outcome in closed.items()
+        if messages[key[:2]].credits
+    }
+    with_endpoints = await _write(tx, batch, messages, schedule, changed, closed, ledger_kinds, now)
     tickets: list[WebhookTicket] = []
     if with_endpoints:
         of_them = [outcome for outcome in changed.values() if outcome.account_id in with_endpoints]
@@ -322,15 +327,16 @@ async def record(
         if events:
             tickets = await endpoint_events.enter_mail(tx, events, now, now + ticket_lease, webhook_attempts_max)
     await _suppress(tx, batch.values(), now, low, high)
-    await _release(tx, messages, closed)
-    charged = Counter(outcome.releases_credit for outcome in closed if messages[outcome.key[:2]].credits)
+    freed = Counter([key[0] for key, kind in ledger_kinds.items() if kind == "release"])
+    await _release(tx, freed)
+    released = freed.total()
     counted = changed.keys() | {key for key in schedule if batch[key].result is DeliveryResult.POSTPONED}
     return RecordedOutcomes(
         tuple([outcome for key, outcome in batch.items() if key in counted]),
         tuple([outcome for key, outcome in batch.items() if key not in counted]),
         tuple(tickets),
-        settled=charged[False],
-        released=charged[True],
+        settled=len(ledger_kinds) - released,
+        released=released,
     )
 
 
@@ -347,7 +353,7 @@ async def _lock(
 ) -> tuple[_Messages, _Schedule]:
     """The messages that may become final, then the schedule's rows whose fence still matches."""
     keys = list(batch)
-    ends = list(dict.fromkeys(key[:2] for key, outcome in batch.items() if outcome.result.is_final))
+    ends = list(dict.fromkeys([key[:2] for key, outcome in batch.items() if outcome.result.is_final]))
     messages: _Messages = {}
     schedule: _Schedule = {}
     rows = await tx.fetch(
@@ -414,12 +420,13 @@ async def _write(
     messages: _Messages,
     schedule: _Schedule,
     changed: Mapping[RecipientKey, DeliveryOutcome],
-    closed: Sequence[DeliveryOutcome],
+    closed: Collection[RecipientKey],
+    ledger_kinds: Mapping[RecipientKey, str],
     now: datetime,
 ) -> Collection[AccountId]:
     """Write everything that follows from the changes; return the accounts that have enabled endpoints."""
     low, high = id_bounds(batch)
-    folded = [(key[1], messages[key]) for key in dict.fromkeys(outcome.key[:2] for outcome in closed)]
+    folded = [(key[1], messages[key]) for key in dict.fromkeys([key[:2] for key in closed])]
     states = [message_state(counts.open, counts.delivered, counts.released, counts.total) for _, counts in folded]
     struck, later = _schedule_changes(batch, schedule, changed)
     row = await tx.fetchrow(
@@ -432,9 +439,7 @@ async def _write(
                 for (message_id, counts), state in zip(folded, states, strict=True)
             ],
             attempts=[
-                _finished_attempt(outcome, _ledger_kind(outcome, messages), outcome.event)
-                if key in changed
-                else _finished_attempt(outcome)
+                _finished_attempt(outcome, ledger_kinds.get(key), outcome.event if key in changed else None)
                 for key, outcome in batch.items()
             ],
             struck_places=struck,
@@ -449,9 +454,7 @@ async def _write(
     return found
 
 
-def _finished_attempt(
-    outcome: DeliveryOutcome, ledger_kind: str | None = None, event: NewEvent | None = None
-) -> tuple[object, ...]:
+def _finished_attempt(outcome: DeliveryOutcome, ledger_kind: str | None, event: NewEvent | None) -> tuple[object, ...]:
     """As the type `finished_attempt`; the last two if the outcome changed its recipient."""
     return (
         outcome.account_id,
@@ -503,13 +506,6 @@ def _schedule_changes(
     return struck, later
 
 
-def _ledger_kind(outcome: DeliveryOutcome, messages: _Messages) -> str | None:
-    """How the credit of a recipient that was changed is accounted for; None if there is none, or it stays reserved."""
-    if not outcome.result.is_final or not messages[outcome.key[:2]].credits:
-        return None
-    return "release" if outcome.releases_credit else "settle"
-
-
 def _endpoint_events(
     outcome: DeliveryOutcome, first_changed: Collection[RecipientKey], now: datetime
 ) -> Iterator[MailEvent]:
@@ -553,11 +549,8 @@ async def _suppress(
         )
 
 
-async def _release(tx: Connection, messages: _Messages, closed: Iterable[DeliveryOutcome]) -> None:
+async def _release(tx: Connection, freed: Mapping[AccountId, int]) -> None:
     """Return the credits of recipients that are not charged: the last locks that the transaction takes."""
-    freed = Counter(
-        outcome.account_id for outcome in closed if outcome.releases_credit and messages[outcome.key[:2]].credits
-    )
     if freed:
         await tx.execute(_LOCK_ACCOUNTS, list(freed))
         await tx.execute(_RELEASE, list(freed), list(freed.values()))

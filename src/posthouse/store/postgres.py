@@ -168,7 +168,12 @@ def advice(fault: BaseException | None) -> str:
 
 def storable(text: str | None, characters_max: int | None = None) -> str | None:
     """PostgreSQL accepts no NUL and no lone surrogate, and one bad text would fail a whole group commit."""
-    return None if text is None else text[:characters_max].replace("\0", "").encode("utf-8", "replace").decode()
+    if text is None:
+        return None
+    text = text[:characters_max]
+    if text.isascii() and "\0" not in text:
+        return text
+    return text.replace("\0", "").encode("utf-8", "replace").decode()
 
 
 def fast_uuid(data: bytes) -> UUID:

@@ -28,7 +28,6 @@ from posthouse.wire.tls import CLEARTEXT, TlsPolicy, TlsUse
 
 SMTP_PORT: Final = 25
 TRIES_MAX: Final = 6
-ORDER_RANDOM_BYTES: Final = 16
 IDLE_SECONDS_MAX: Final = 30.0
 IDLE_SESSIONS_MAX: Final = 1_000
 ADDRESSES_KNOWN_MAX: Final = 10_000
@@ -196,7 +195,7 @@ class SmtpCarrier:
         self._tls = tls
         self._relay_tls = relay_tls
         # Cached, since it is checked for every message, and the list of forbidden networks is long.
-        self._may_connect = lru_cache(ADDRESSES_KNOWN_MAX)(may_connect)
+        self._allowed = lru_cache(ADDRESSES_KNOWN_MAX)(partial(_allowed, may_connect))
         self._deadlines = deadlines or ClientDeadlines()
         self._port = port
         # Idle sessions by the server's address and the route to it, since a session greeted with the name of its route.
@@ -217,20 +216,20 @@ class SmtpCarrier:
             servers = _routed(servers, request.routes)
         if not servers:
             return _same_result(request, NoReply(Stage.CONNECT, _no_route(request.routes)))
-        is_unknown = request.is_first_attempt and not any(server.address in self._answered for server in servers)
+        is_unknown = request.is_first_attempt and not [each for each in servers if each.address in self._answered]
         deadlines = self._deadlines
         seconds = deadlines.first_seconds_total if is_unknown else deadlines.destination_seconds_total
-        last = _same_result(request, NoReply(Stage.CONNECT, "no server could be tried in time"))
-        for tried, server in enumerate(servers):
+        last: CarrierResult | None = None
+        for number, server in enumerate(servers, start=1):
             left = started_at + seconds - loop.time()
             if left <= 0:
                 break
             # In a short attempt no server may use up the time of the next one.
-            until = loop.time() + (left / (len(servers) - tried) if is_unknown else left)
+            until = loop.time() + (left / (len(servers) - number + 1) if is_unknown else left)
             last = await self._carry_to(server, request, before_dot, until)
-            if not all(outcome.judge(result).next_mx_host for result in last.results):
+            if number == len(servers) or not all(outcome.judge(result).next_mx_host for result in last.results):
                 break
-        return last
+        return last or _same_result(request, NoReply(Stage.CONNECT, "no server could be tried in time"))
 
     def close_idle(self, now: float, *, all_of_them: bool = False) -> None:
         """Close connections that were idle for a while."""
@@ -251,7 +250,7 @@ class SmtpCarrier:
             case NoAnswer(reason):
                 return Unresolved(LookupFailure.NO_ANSWER, reason)
             case MxRecords():
-                hosts = mx_hosts(destination, records.records, self._randomness.bytes(ORDER_RANDOM_BYTES))
+                hosts = mx_hosts(destination, records.records, self._randomness.id_bytes())
         if isinstance(hosts, NullMx):
             return Unresolved(LookupFailure.NULL_MX)
         return await self._addresses_of(hosts)
@@ -278,10 +277,9 @@ class SmtpCarrier:
                 case NoName():
                     pass
                 case HostAddresses(addresses):
-                    # IPv4 first: many networks have no IPv6 route and notice it slowly.
-                    allowed = sorted(filter(self._may_connect, addresses), key=lambda address: address.version)
+                    allowed = self._allowed(addresses)
                     is_forbidden = is_forbidden or len(allowed) < len(addresses)
-                    servers += [_Server(host.host, str(address)) for address in allowed]
+                    servers += [_Server(host.host, address) for address in allowed]
             if len(servers) >= TRIES_MAX:
                 break
         if servers:
@@ -293,12 +291,28 @@ class SmtpCarrier:
     async def _carry_to(
         self, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool], until: float
     ) -> CarrierResult:
-        lane = request.connections
-        while (session := self._take_idle(server, lane)) is not None:
-            carried = await self._deliver(session, server, request, before_dot)
+        while True:
+            session = idle = self._take_idle(server, request.connections)
+            if session is None:
+                opened = await self._open_in(request.connections, server, until)
+                if isinstance(opened, smtp.SmtpFailure):
+                    return _same_result(request, _attempt_result(opened), server)
+                session = opened
+            taken_before = session.transactions
+            results = await session.deliver(request.sender, request.recipients, request.message, before_dot)
+            tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
+            self._keep(server, session, request)
+            carried = tuple([_attempt_result(result) for result in results])
             # A server that closed an idle connection has said nothing about this message.
-            if not _was_stale(carried):
-                return carried
+            if idle is None or not _was_lost_at_mail(carried[0]):
+                return CarrierResult(
+                    carried, server.host, server.address, tls, server.source, taken_before, _relay_name(request)
+                )
+
+    async def _open_in(
+        self, lane: LaneConnections | None, server: _Server, until: float
+    ) -> SmtpSession | smtp.SmtpFailure:
+        """A new session, which counts for the lane."""
         if lane is not None:
             await lane.make_capacity()
         opened: SmtpSession | smtp.SmtpFailure | None = None
@@ -310,11 +324,10 @@ class SmtpCarrier:
                     lane.own(opened)
                 else:
                     lane.lost()
-        if isinstance(opened, smtp.SmtpFailure):
-            return _same_result(request, _attempt_result(opened), server)
-        self._remember(server.address)
-        crash.point("carry.connected")
-        return await self._deliver(opened, server, request, before_dot)
+        if isinstance(opened, SmtpSession):
+            self._remember(server.address)
+            crash.point("carry.connected")
+        return opened
 
     async def _open(self, server: _Server, until: float) -> SmtpSession | smtp.SmtpFailure:
         if server.relay is not None:
@@ -350,18 +363,6 @@ class SmtpCarrier:
         if len(self._answered) > ADDRESSES_KNOWN_MAX:
             self._answered.popitem(last=False)
 
-    async def _deliver(
-        self, session: SmtpSession, server: _Server, request: CarrierRequest, before_dot: Callable[[], bool]
-    ) -> CarrierResult:
-        taken_before = session.transactions
-        transaction = await session.deliver(request.sender, request.recipients, request.message, before_dot)
-        tls = None if session.tls is None else f"{session.tls.version} {session.tls.cipher}"
-        self._keep(server, session, request)
-        results = tuple([_attempt_result(result) for result in transaction.results])
-        return CarrierResult(
-            results, server.host, server.address, tls, server.source, taken_before, _relay_name(request)
-        )
-
     def _take_idle(self, server: _Server, lane: LaneConnections | None) -> SmtpSession | None:
         sessions = self._idle.get((server.address, server.route, server.relay))
         while sessions:
@@ -388,6 +389,11 @@ class SmtpCarrier:
             (asyncio.get_running_loop().time(), session, lane)
         )
         self._idle_count += 1
+
+
+def _allowed(may_connect: Callable[[Address], bool], addresses: Sequence[Address]) -> Sequence[str]:
+    """Those that we may connect to; IPv4 first: many networks have no IPv6 route and notice it slowly."""
+    return [str(address) for address in sorted(filter(may_connect, addresses), key=lambda address: address.version)]
 
 
 def _leave(session: SmtpSession, lane: LaneConnections | None) -> None:
@@ -429,5 +435,6 @@ def _attempt_result(result: smtp.SmtpResult) -> AttemptResult:
             return NoReply(stage, reason) if reply is None else Replied(stage, reply)
 
 
-def _was_stale(carried: CarrierResult) -> bool:
-    return all(isinstance(result, NoReply) and result.stage is Stage.MAIL for result in carried.results)
+def _was_lost_at_mail(result: AttemptResult) -> bool:
+    """If so, then for all recipients of the transaction."""
+    return isinstance(result, NoReply) and result.stage is Stage.MAIL

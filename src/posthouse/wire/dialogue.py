@@ -77,9 +77,9 @@ class Dialogue(asyncio.Protocol):
         return self.end_reason is None and self._transport is not None and not self._transport.is_closing()
 
     @property
-    def is_silent(self) -> bool:
-        """Whether no reply, whole or partial, is waiting to be read."""
-        return not self._replies and self._parser.is_between_replies
+    def is_idle(self) -> bool:
+        """Whether it is open, and no reply, whole or partial, is waiting to be read."""
+        return self.is_open and not self._replies and self._parser.is_between_replies
 
     @property
     def unsent_bytes(self) -> int:
@@ -177,6 +177,7 @@ class Dialogue(asyncio.Protocol):
             self._wanted = count
             self._timeout_seconds = seconds
             self._wait_for(seconds)
+            await self._pause()
             # An emptied write buffer wakes the task too.
             while len(self._replies) < count and self.end_reason is None:
                 await self._pause()
@@ -186,12 +187,13 @@ class Dialogue(asyncio.Protocol):
 
     async def secure(self, context: ssl.SSLContext, server_name: str, seconds: float) -> ssl.SSLObject | None:
         """Start TLS; None if that ended the dialogue."""
-        # Cleartext after the reply to STARTTLS would be read as if TLS had protected it.
-        if not self.is_silent:
-            self.end("the server continued in cleartext after STARTTLS")
         plain = self._transport
         if plain is None or not self.is_open:
             self.end("the server closed the connection")
+            return None
+        # Cleartext after the reply to STARTTLS would be read as if TLS had protected it.
+        if not self.is_idle:
+            self.end("the server continued in cleartext after STARTTLS")
             return None
         if context.check_hostname and not server_name:
             # Python checks this only when it wraps a socket, not a transport.

@@ -121,7 +121,7 @@ class Resolver:
     async def addresses(self, host: str) -> HostAddresses | NoName | NoAnswer:
         # Usually both are cached, and two tasks would cost more than everything else here.
         answers = [self._cached(host, kind) for kind in ADDRESS_KINDS]
-        if None in answers:
+        if not all(answers):
             answers = list(await asyncio.gather(*(self._cached_or_query(host, kind) for kind in ADDRESS_KINDS)))
         found = [
             address for answer in answers if isinstance(answer, RecordsFound) for address in _addresses(answer.records)

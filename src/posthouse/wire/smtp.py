@@ -85,17 +85,6 @@ class SmtpFailure:
 SmtpResult = SmtpAccepted | SmtpFailure
 
 
-@dataclass(frozen=True, slots=True)
-class SmtpTransaction:
-    """A result for each recipient, in the order given."""
-
-    results: tuple[SmtpResult, ...]
-
-    @property
-    def ambiguous(self) -> bool:
-        return any(isinstance(result, SmtpFailure) and result.ambiguous for result in self.results)
-
-
 def extensions_of(reply: Reply) -> dict[str, str]:
     """The extensions a server offers: keyword in upper case, and its parameters."""
     offered = {}
@@ -241,7 +230,7 @@ class SmtpSession:
     @property
     def is_reusable(self) -> bool:
         """Whether another transaction may begin; False also if the server closed the connection meanwhile."""
-        return not self._is_busy and self._dialogue.is_open and self._dialogue.is_silent
+        return not self._is_busy and self._dialogue.is_idle
 
     @property
     def is_leaving(self) -> bool:
@@ -270,8 +259,9 @@ class SmtpSession:
 
     async def deliver(
         self, sender: str, recipients: Sequence[str], message: SmtpContent, before_dot: Callable[[], bool]
-    ) -> SmtpTransaction:
-        """Send a message to these recipients, at least one. An empty `sender` is the null return path.
+    ) -> list[SmtpResult]:
+        """Send a message to these recipients, at least one; returns their results. An empty `sender` is the null
+        return path.
 
         An idle session may turn out to be closed: then every failure is at MAIL, and nothing was delivered.
         Cancelling the task aborts the connection; after the dot that is ambiguous.
@@ -286,7 +276,7 @@ class SmtpSession:
         finally:
             self._is_busy = False
         self.transactions += 1
-        return SmtpTransaction(tuple(results))
+        return results
 
     def _envelope(self, sender: str, recipients: Sequence[str], message: SmtpContent) -> list[bytes]:
         """MAIL and each RCPT."""
@@ -386,14 +376,12 @@ class SmtpSession:
         await self._dialogue.receive(1, self._deadlines.dot_seconds)
 
     async def _send_with_dot(self, stuffed: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
+        ending = b".\r\n"
         if len(stuffed) <= BLOCK_BYTES_MAX:
-            return await self._end_content(stuffed + b".\r\n", before_dot)
-        if not await self._dialogue.send(stuffed, self._deadlines.block_seconds):
+            # A small message goes out with its dot: one write instead of two.
+            ending = stuffed + ending
+        elif not await self._dialogue.send(stuffed, self._deadlines.block_seconds):
             return self._lost(Stage.DATA)
-        return await self._end_content(b".\r\n", before_dot)
-
-    async def _end_content(self, ending: bytes, before_dot: Callable[[], bool]) -> SmtpResult:
-        """Send the end of the content, which for a small message is all of it: one write instead of two."""
         if not before_dot():
             return self._withdrawn()
         crash.point("carry.before_dot")

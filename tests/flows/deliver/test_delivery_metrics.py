@@ -10,6 +10,7 @@ from posthouse.flows.deliver import telemetry
 from posthouse.flows.deliver.lane_queue import Bundle, LaneQueue
 from posthouse.flows.deliver.telemetry import DOMAINS_SHOWN_MAX, DeliveryMetrics
 from posthouse.rules import ids
+from posthouse.rules.delivery_reason import ADDRESS
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import DeliveryFeedback, Lane, Limits
 from posthouse.rules.learned_limits import LaneScope, LaneState, LearnedLimits, LimitChange, LimitChangeKind
@@ -56,6 +57,13 @@ def test_of_very_many_lanes_the_busiest_are_reported() -> None:
     assert len(states) == LANES_REPORTED_MAX
     assert min(state.waiting for state in states) == 400
     assert states[-2].lane == "paused.example", "a paused lane is before others with as much mail"
+
+
+def test_a_reported_reply_names_no_recipient() -> None:
+    shop = queue("shop.example", 1)
+    shop.counts.last_reply = "550 5.1.1 <ada@shop.example>: unknown"
+    (state,) = telemetry.lane_states([shop], 0.0, NOW)
+    assert state.last_reply == f"550 5.1.1 {ADDRESS} unknown"
 
 
 @pytest.mark.parametrize(

@@ -34,7 +34,7 @@ class AccessLog:
         line = {
             "event": "request",
             "request_id": scope[responses.REQUEST_ID_TEXT],
-            "method": "HEAD" if scope.get(responses.IS_HEAD) else scope["method"],
+            "method": "HEAD" if responses.IS_HEAD in scope else scope["method"],
             "route": route_of(scope),
             "status": status,
             "seconds": round(seconds, SECONDS_DIGITS),

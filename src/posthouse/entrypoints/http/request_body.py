@@ -9,7 +9,7 @@ import pydantic_core
 from pydantic import BaseModel, ValidationError
 from starlette.types import Receive, Scope
 
-from posthouse.entrypoints.http.request_head import check_content_type
+from posthouse.entrypoints.http.request_head import check_given_once
 from posthouse.entrypoints.http.request_limits import InProgress, RequestInProgress
 from posthouse.rules import limits
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -41,8 +41,11 @@ class BodyReader:
         length = headers.get(b"content-length", b"")
         if length.isdigit() and int(length) > bytes_max:
             raise _body_too_large(bytes_max)
-        check_content_type(scope)
-        media_type, _, parameters = headers.get(b"content-type", b"").partition(b";")
+        check_given_once(scope, b"content-type")
+        content_type = headers.get(b"content-type", b"")
+        if content_type == b"application/json":
+            return
+        media_type, _, parameters = content_type.partition(b";")
         if media_type.strip().lower() != b"application/json":
             raise invalid("The Content-Type must be application/json.")
         charset = parameters.strip().lower().replace(b'"', b"")

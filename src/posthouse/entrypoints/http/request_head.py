@@ -6,7 +6,7 @@ from posthouse.clock import Clock
 from posthouse.randomness import Randomness
 from posthouse.rules import credential, ids
 from posthouse.rules.ids import RequestId
-from posthouse.rules.refusal import Code, Refusal, invalid
+from posthouse.rules.refusal import Code, Refusal
 
 
 def network_of(scope: Scope) -> str:
@@ -15,24 +15,10 @@ def network_of(scope: Scope) -> str:
     return credential.peer_network(client[0]) if client else ""
 
 
-def is_repeated(scope: Scope, name: bytes) -> bool:
+def check_given_once(scope: Scope, name: bytes, code: Code = Code.INVALID_REQUEST) -> None:
     """If a header is given twice, a proxy in front of us may have read the other one, so neither is used."""
-    return [given for given, _ in scope["headers"]].count(name) > 1
-
-
-def check_authorization(scope: Scope) -> None:
-    if is_repeated(scope, b"authorization"):
-        raise Refusal(Code.UNAUTHORIZED, "The header Authorization is given more than once: send it once.")
-
-
-def check_content_type(scope: Scope) -> None:
-    if is_repeated(scope, b"content-type"):
-        raise invalid("The header Content-Type is given more than once: send it once.")
-
-
-def check_idempotency_key(scope: Scope) -> None:
-    if is_repeated(scope, b"idempotency-key"):
-        raise invalid("The header Idempotency-Key is given more than once: send it once.")
+    if [given for given, _ in scope["headers"]].count(name) > 1:
+        raise Refusal(code, f"The header {name.decode().title()} is given more than once: send it once.")
 
 
 class RequestIds:

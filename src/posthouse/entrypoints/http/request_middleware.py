@@ -11,7 +11,7 @@ from posthouse import metrics
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import AccessLog, route_of
 from posthouse.entrypoints.http.request_body import Disconnected
-from posthouse.entrypoints.http.request_head import RequestIds, check_authorization, network_of
+from posthouse.entrypoints.http.request_head import RequestIds, check_given_once, network_of
 from posthouse.entrypoints.http.request_limits import (
     WAITING_PATHS,
     ConcurrencyLimit,
@@ -31,6 +31,7 @@ _PRIVATE: Final = {b"cache-control": b"no-store"}
 _CAPTURE: Final = {"posthouse-outbound": "capture"}
 # Otherwise a client that retries immediately would be refused thousands of times a second, at the expense of others.
 _TOO_MANY_SECONDS: Final = 0.25
+_RATE_LIMITED: Final = http_status(Code.RATE_LIMITED)
 # The time between two log lines that say why requests get a 503.
 _UNAVAILABLE_SECONDS: Final = 1.0
 
@@ -104,7 +105,7 @@ class RequestMiddleware:
             await send(message)
 
         try:
-            check_authorization(scope)
+            check_given_once(scope, b"authorization", Code.UNAUTHORIZED)
             if is_send:
                 await self._send_endpoint(scope, receive, send)
             else:
@@ -163,7 +164,7 @@ class RequestMiddleware:
 def _count(path: str, status: int, seconds: float, *, is_send: bool) -> None:
     if is_send:
         area = "emails"
-        if status != http_status(Code.RATE_LIMITED):  # which waits on purpose
+        if status != _RATE_LIMITED:  # which waits on purpose
             metrics.ACCEPT_SECONDS.observe(seconds, "http")
     elif path in WAITING_PATHS:
         area = "live"

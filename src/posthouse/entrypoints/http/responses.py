@@ -47,10 +47,6 @@ def request_id_text(scope: Scope) -> str:
     return text
 
 
-def is_body_here(scope: Scope) -> bool:
-    return IS_BODY_HERE in scope
-
-
 def encoded(content: Mapping[str, Any]) -> bytes:
     return pydantic_core.to_json(content)
 

@@ -21,7 +21,7 @@ from posthouse.entrypoints.http.request_body import (
     takes_none,
     validated,
 )
-from posthouse.entrypoints.http.request_head import check_content_type, check_idempotency_key
+from posthouse.entrypoints.http.request_head import check_given_once
 from posthouse.entrypoints.http.request_limits import ConcurrencyLimit
 from posthouse.entrypoints.http.send_email import idempotency_key, peer_of
 from posthouse.flows.accept.admission import Admission
@@ -104,7 +104,7 @@ def flow_of(request: Request, kind: type[FlowT]) -> FlowT:
 
 def key_of(request: Request) -> str:
     """The request's Idempotency-Key, which is required."""
-    check_idempotency_key(request.scope)
+    check_given_once(request.scope, b"idempotency-key")
     return idempotency_key(dict(request.scope["headers"]))
 
 
@@ -162,7 +162,7 @@ async def _check_request(request: Request, caller: Caller) -> None:
     if request.method not in _READING:
         flow_of(request, WriteRateLimit).require(caller.account_id, stores=access_of(request).stores)
     if request.method == "POST":
-        check_content_type(request.scope)
+        check_given_once(request.scope, b"content-type")
     await require_declared(request)
 
 
@@ -175,7 +175,7 @@ async def require_declared(request: Request) -> None:
     if request.method in _READING or "requestBody" in _extra(request):
         return
     reader: BodyReader = request.app.state.reader
-    is_here = responses.is_body_here(request.scope)
+    is_here = responses.IS_BODY_HERE in request.scope
     try:
         body = await reader.read(request.receive, SMALL_BODY_BYTES_MAX, is_here=is_here)
     except Refusal as refusal:

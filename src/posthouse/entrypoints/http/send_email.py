@@ -11,7 +11,7 @@ from posthouse import crash, metrics, traces
 from posthouse.entrypoints.http import responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID, MESSAGE
 from posthouse.entrypoints.http.request_body import BodyReader, Disconnected
-from posthouse.entrypoints.http.request_head import check_idempotency_key
+from posthouse.entrypoints.http.request_head import check_given_once
 from posthouse.entrypoints.http.send_request import read_draft
 from posthouse.entrypoints.http.shapes import (
     CreditsReserved,
@@ -122,11 +122,11 @@ class SendEndpoint:
         if scope["query_string"]:
             raise invalid("POST /emails takes no query parameters: put everything into the body.")
         self._reader.check_headers(scope)
-        check_idempotency_key(scope)
+        check_given_once(scope, b"idempotency-key")
         key = idempotency_key(headers)
         request_id = responses.request_id_of(scope)
         async with self._reader.in_progress.request(principal.account_id, headers) as request:
-            body = await self._reader.read(receive, request=request, is_here=responses.is_body_here(scope))
+            body = await self._reader.read(receive, request=request, is_here=responses.IS_BODY_HERE in scope)
             crash.point("accept.read")
             await request.begin_work(body)
             if len(body) > limits.THREAD_BODY_BYTES_MIN:
@@ -207,15 +207,15 @@ def content_of(draft: Draft, accepted: AcceptedMessage, request_id: str, source:
     echo = draft.request_fields
     content: dict[str, Any] = {
         "id": ids.text(ids.MESSAGE, accepted.message_id),
-        "status": MessageStatus.QUEUED.value,
-        "source": source.value,
+        "status": str(MessageStatus.QUEUED),
+        "source": str(source),
         "request_id": request_id,
         "from": echo.sender,
         "to": echo.to,
         "cc": echo.cc,
         "bcc": echo.bcc,
         "subject": accepted.subject,
-        "billing_status": BillingStatus.RESERVED.value,
+        "billing_status": str(BillingStatus.RESERVED),
         "recipient_count": accepted.recipient_count,
         "credits_reserved": accepted.credits_reserved,
         "headers": dict(echo.headers),

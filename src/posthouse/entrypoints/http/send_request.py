@@ -166,11 +166,13 @@ def canonical(content: dict[str, Any]) -> bytes:
 
 
 def _ordered(value: Any) -> Any:
-    if isinstance(value, dict):
-        return {key: _ordered(value[key]) for key in sorted(value)}
-    if isinstance(value, list):
-        return [_ordered(item) for item in value]
-    return value
+    match value:
+        case dict():
+            return {key: _ordered(value[key]) for key in sorted(value)}
+        case list():
+            return [_ordered(item) for item in value]
+        case _:
+            return value
 
 
 def draft_in(content: Mapping[str, Any], decode: Decode | None = None) -> Draft:

@@ -5,7 +5,7 @@ Its connections limit a request's framing, and answer bytes that aren't HTTP wit
 
 import asyncio
 import socket
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import partial
@@ -219,7 +219,8 @@ class BoundedConnection(HttpToolsProtocol):
         self._is_reading_head = False
         self._is_reading_body = True
         self._discarded_bytes = self._framing_bytes = 0
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         super().on_headers_complete()
         self.scope[responses.RESPOND] = partial(_respond, self.cycle)  # type: ignore[typeddict-unknown-key]
         self.headers = _DROPPED
@@ -230,7 +231,8 @@ class BoundedConnection(HttpToolsProtocol):
 
     def on_message_complete(self) -> None:
         self._is_reading_body = False
-        self._stop_timer()
+        if self._timer is not None:
+            self._stop_timer()
         self.scope[responses.IS_BODY_HERE] = True  # type: ignore[typeddict-unknown-key]
         super().on_message_complete()
 
@@ -293,21 +295,23 @@ async def _respond(cycle: RequestResponseCycle, status: int, headers: Mapping[st
         return
     cycle.response_started = cycle.response_complete = True
     cycle.waiting_for_100_continue = False
-    dated = {name.decode(): value.decode() for name, value in cycle.default_headers}
-    cycle.transport.write(_response(status, {**dated, **headers}, body, is_last=not cycle.keep_alive))
+    dated = [b"%b: %b\r\n" % header for header in cycle.default_headers]
+    cycle.transport.write(_response(status, headers, body, dated, is_last=not cycle.keep_alive))
     cycle.message_event.set()
     if not cycle.keep_alive:
         cycle.transport.close()
     cycle.on_response()
 
 
-def _response(status: int, headers: Mapping[str, str], body: bytes, *, is_last: bool) -> bytes:
-    """A response in JSON, with its head."""
+def _response(
+    status: int, headers: Mapping[str, str], body: bytes, dated: Sequence[bytes] = (), *, is_last: bool
+) -> bytes:
+    """A response in JSON, with its head; `dated` are the lines that all responses of the server have."""
     lines = [f"{name}: {value}\r\n" for name, value in headers.items()]
     if is_last:
         lines.append("connection: close\r\n")
     lines.append(f"content-type: application/json\r\ncontent-length: {len(body)}\r\n\r\n")
-    return b"".join([STATUS_LINE[status], "".join(lines).encode("latin-1"), body])
+    return b"".join([STATUS_LINE[status], *dated, "".join(lines).encode("latin-1"), body])
 
 
 def _too_many_connections() -> Refusal:

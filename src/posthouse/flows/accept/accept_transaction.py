@@ -190,7 +190,7 @@ class AcceptTransaction(Flow):
                             continue
                         if batch is None and not granted[entry.key]:
                             raise in_progress()
-                    if entry.message_id < oldest:
+                    if entry.message_id.int < oldest.int:
                         raise _waited_too_long()
                     is_request = not quota.entries if note else batch is None or _is_request(batch, quota)
                     answers.append(quota.admit(entry, is_request=is_request))
@@ -213,7 +213,7 @@ class AcceptTransaction(Flow):
         crash.point("accept.after_commit")
         metrics.ACCEPT_BATCH.observe(len(entries))
         metrics.ACCEPT_BATCH_SECONDS.observe(self._clock.monotonic() - began_at)
-        metrics.CREDITS.count("reserved", by=sum(entry.credits for entry in quota.entries))
+        metrics.CREDITS.count("reserved", by=sum([entry.credits for entry in quota.entries]))
         if self._tickets is not None:
             due = [entry for entry in quota.entries if not message.is_ahead(entry.send_at, now)]
             self._tickets.publish(_tickets(due))

@@ -246,7 +246,7 @@ def _by_login(known: CachedMembership) -> Principal:
 
 def _is_permitted(peer: str, *lists: Networks) -> bool:
     """Whether every allow-list permits the peer: the key's own, and that of its credential."""
-    return all(credential.is_allowed(networks, peer) for networks in lists)
+    return not any(lists) or all(credential.is_allowed(networks, peer) for networks in lists)
 
 
 def _require_permitted(peer: str, *lists: Networks) -> None:

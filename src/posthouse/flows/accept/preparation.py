@@ -77,8 +77,9 @@ class Preparation:
         return draft.mail_content(await self._render(account_id, draft))
 
     async def write(self, account_id: AccountId, content: MailContent, message_id: MessageId, now: datetime) -> bytes:
-        large = sum(len(attachment.content) for attachment in content.attachments)
-        large += len(content.text or "") + len(content.html or "")
+        large = len(content.text or "") + len(content.html or "")
+        for attachment in content.attachments:
+            large += len(attachment.content)
         if large > limits.MIME_BYTES_MAX:
             raise too_large()
 

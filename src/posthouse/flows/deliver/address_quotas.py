@@ -85,15 +85,12 @@ class AddressQuotas:
     ) -> None:
         self._database = context.database
         self._clock = context.clock
-        self._bound_of = bound_of
+        self.bound_of = bound_of
         self._volumes = volumes
         self._held: dict[LaneScope, _Held] = {}
         self._notes: dict[LaneScope, _Note] = {}
         self._wanted: dict[LaneScope, int] = {}
         self._turn = asyncio.Lock()
-
-    def is_bounded(self, scope: LaneScope) -> bool:
-        return self._bound_of(scope) is not None
 
     def is_spent(self, scope: LaneScope, *, is_list: bool = False) -> bool:
         """Whether nothing more may be sent within this hour, as far as this worker knows."""
@@ -189,7 +186,7 @@ class AddressQuotas:
         wanted, self._wanted = self._wanted, {}
         notes, self._notes = self._notes, {}
         now = self._clock.now()
-        scopes = {scope for scope in (*wanted, *notes) if self._bound_of(scope) is not None}
+        scopes = {scope for scope in (*wanted, *notes) if self.bound_of(scope) is not None}
         if not scopes:
             return
         try:
@@ -213,7 +210,7 @@ class AddressQuotas:
         """The row with the noted results, moved to the current day and hour, and with what this worker reserves now."""
         today = _day(now)
         row = _with_note(row, note)
-        bound = self._bound_of(row.scope)
+        bound = self.bound_of(row.scope)
         limit = bound if isinstance(bound, PerDay) else self._warm_up(row, bound, complaints, now)
         if row.day < today:
             row = replace(

@@ -181,10 +181,12 @@ class Delivery:
             taken = [item for item in taken if item.ticket.destination == self._simulator_domain]
             if outbound:
                 self._claims.tasks.spawn(self._untried.hold(outbound))
-        held = [item for item in taken if self._control_cache.is_known_suspended(item.ticket.account_id)]
-        if held:
+        accounts = {item.ticket.account_id for item in taken}
+        suspended = {account_id for account_id in accounts if self._control_cache.is_known_suspended(account_id)}
+        if suspended:
             # This comes before the lanes, whose turns and rate are for mail that can be sent.
-            taken = [item for item in taken if not self._control_cache.is_known_suspended(item.ticket.account_id)]
+            held = [item for item in taken if item.ticket.account_id in suspended]
+            taken = [item for item in taken if item.ticket.account_id not in suspended]
             self._claims.tasks.spawn(self._sort_held_too_long(held))
         self._carry_out(self._lanes.sort(taken))
 
@@ -328,54 +330,61 @@ class Delivery:
     # A bundle's turn.
 
     async def _deliver(self, turn: Turn) -> None:
-        try:
-            await self._take_turn(turn)
-        finally:
-            # Not earlier: until its outcome is recorded, a message could be sent again, and it counts as running.
-            self._carry_out(self._lanes.end_session(turn.bundle))
-
-    async def _take_turn(self, turn: Turn) -> None:
         queue, _, bundle = turn
         about = queue
         sent = Sent([])
         span: Span | None = None
         allowed = len(bundle.items)
         try:
-            turn_at = self._clock.monotonic()
-            items = await self._tried_now(bundle)
-            permit = self._claims.permit(CARRY_LONGEST_SECONDS)
-            claimed = await self._claim(queue, bundle, items)
-            if self._context.tracer is not None:
-                span = telemetry.begin(self._context.tracer, items, claimed, turn_at)
-            sent = await self._sending.send(queue, bundle, claimed, permit, span)
-            if sent.about_domain is not None:
-                self._carry_out(self._lanes.release_domain(queue, bundle, *sent.about_domain))
-        except Exception as fault:
-            if span is not None:
-                span.end(is_error=True)
-            await self._claims.give_up(bundle.items, fault)
-            return
+            try:
+                turn_at = self._clock.monotonic()
+                items = await self._tried_now(bundle)
+                permit = self._claims.permit(CARRY_LONGEST_SECONDS)
+                crash.point("claim.before")
+                claimed = await self._claims.claim([item.ticket for item in items]) if items else []
+                if len(items) > 1 and claimed and self._outgoing_mail.is_personal(claimed[0].message):
+                    await self._separate_others(queue, bundle, items, claimed[0])
+                if self._context.tracer is not None:
+                    span = telemetry.begin(self._context.tracer, items, claimed, turn_at)
+                sent = await self._sending.send(queue, bundle, claimed, permit, span)
+                if sent.about_domain is not None:
+                    self._carry_out(self._lanes.release_domain(queue, bundle, *sent.about_domain))
+            except Exception as fault:
+                if span is not None:
+                    span.end(is_error=True)
+                await self._claims.give_up(bundle.items, fault)
+                return
+            finally:
+                self._count_quota(queue, allowed, sent)
+                about, decisions = self._lanes.release_slot(turn, sent.feedback, sent.refused)
+                self._carry_out(decisions)
+            try:
+                await self._record(queue, about, sent, span)
+            finally:
+                await self._claims.acknowledge(bundle.items)
         finally:
-            self._count_quota(queue, allowed, sent)
-            about, decisions = self._lanes.release_slot(turn, sent.feedback, sent.refused)
-            self._carry_out(decisions)
+            # Not earlier: until its outcome is recorded, a message could be sent again, and it counts as running.
+            self._carry_out(self._lanes.end_session(bundle))
+
+    async def _record(self, queue: LaneQueue, about: LaneQueue, sent: Sent, span: Span | None) -> None:
+        """`about` is the queue that the replies are about, after it has taken them into account."""
         carried_at = self._clock.monotonic()
-        try:
-            if sent.feedback is DeliveryFeedback.BLOCKED:
-                await self._write_now()
-            # After the lane has taken the replies into account: held mail waits as long as the lane does.
-            holds = await self._reroute.holds(about, sent.feedback, sent.attempts)
-            outcomes = [
-                self._outcomes.outcome_of(attempt, hold) for attempt, hold in zip(sent.attempts, holds, strict=True)
-            ]
-            queue.counts.add(outcomes, self._clock.monotonic())
-            crash.point("record.before")
-            await self._record(outcomes, span)
-            self._metrics.recorded(
-                queue.name, sent.feedback, outcomes, self._clock.now(), self._clock.monotonic() - carried_at
-            )
-        finally:
-            await self._claims.acknowledge(bundle.items)
+        if sent.feedback is DeliveryFeedback.BLOCKED:
+            await self._write_now()
+        # Held mail waits as long as the lane does.
+        holds = await self._reroute.holds(about, sent.feedback, sent.attempts)
+        outcomes = [
+            self._outcomes.outcome_of(attempt, hold) for attempt, hold in zip(sent.attempts, holds, strict=True)
+        ]
+        queue.counts.add(outcomes, carried_at)
+        crash.point("record.before")
+        if span is None:
+            await self._claims.record(outcomes)
+        else:
+            await self._record_traced(outcomes, span)
+        self._metrics.recorded(
+            queue.name, sent.feedback, outcomes, self._clock.now(), self._clock.monotonic() - carried_at
+        )
 
     async def _tried_now(self, bundle: Bundle) -> list[Item]:
         """The bundle's items, unless its account is suspended or there is no memory for its message."""
@@ -388,13 +397,6 @@ class Delivery:
         await self._claims.postpone([Postponement(item.ticket, later) for item in bundle.items])
         return []
 
-    async def _claim(self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item]) -> list[ClaimedRecipient]:
-        crash.point("claim.before")
-        claimed = await self._claims.claim([item.ticket for item in items]) if items else []
-        if len(items) > 1 and claimed and self._outgoing_mail.is_personal(claimed[0].message):
-            await self._separate_others(queue, bundle, items, claimed[0])
-        return claimed
-
     async def _separate_others(
         self, queue: LaneQueue, bundle: Bundle, items: Sequence[Item], claimed: ClaimedRecipient
     ) -> None:
@@ -406,10 +408,7 @@ class Delivery:
         else:
             self._carry_out(self._lanes.sort_apart(queue, others))
 
-    async def _record(self, outcomes: Sequence[DeliveryOutcome], span: Span | None) -> None:
-        if span is None:
-            await self._claims.record(outcomes)
-            return
+    async def _record_traced(self, outcomes: Sequence[DeliveryOutcome], span: Span) -> None:
         recording = span.child("record")
         try:
             trace = recording.context.stored
@@ -419,7 +418,7 @@ class Delivery:
 
     def _count_quota(self, queue: LaneQueue, allowed: int, sent: Sent) -> None:
         """Count the results of messages that were permitted to leave from an address that warms up."""
-        if not self._address_quotas.is_bounded(queue.scope):
+        if self._address_quotas.bound_of(queue.scope) is None:
             return
         tried = [attempt for attempt in sent.attempts if attempt.carried is not None]
         self._address_quotas.put_back(queue.scope, allowed - len(tried))

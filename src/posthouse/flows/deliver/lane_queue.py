@@ -12,7 +12,6 @@ from dataclasses import dataclass, field, replace
 from typing import Final, NamedTuple
 
 from posthouse.flows.shared import tickets
-from posthouse.rules.delivery_reason import without_addresses
 from posthouse.rules.evidence import Evidence
 from posthouse.rules.ids import AccountId, MessageId
 from posthouse.rules.lane import DeliveryFeedback, FairQueue, Lane, Later, Slot
@@ -88,6 +87,7 @@ class LaneCounts:
     # Those delivered in the last hour.
     hour: HourCount = field(default_factory=HourCount)
     deferred: int = 0
+    # It may name recipients.
     last_reply: str | None = None
 
     def add(self, outcomes: Iterable[DeliveryOutcome], now: float) -> None:
@@ -96,8 +96,7 @@ class LaneCounts:
             delivered += outcome.result is DeliveryResult.DELIVERED
             self.deferred += outcome.result is DeliveryResult.DEFERRED
             if outcome.response is not None:
-                reply = outcome.response if outcome.code is None else f"{outcome.code} {outcome.response}"
-                self.last_reply = without_addresses(reply)
+                self.last_reply = outcome.response if outcome.code is None else f"{outcome.code} {outcome.response}"
         if delivered:
             self.delivered += delivered
             self.hour.add(delivered, now)

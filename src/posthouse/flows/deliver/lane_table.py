@@ -229,5 +229,6 @@ class LaneTable:
         return [item for queue in queues for item in self.empty(queue)]
 
     def _remove(self, queue: LaneQueue, bundle: Bundle) -> None:
-        queue.count(bundle.account_id, -len(bundle.items), is_list=bundle.is_list)
-        self._waiting.release_units(bundle.account_id, len(bundle.items))
+        recipients = len(bundle.items)
+        queue.count(bundle.account_id, -recipients, is_list=bundle.is_list)
+        self._waiting.release_units(bundle.account_id, recipients)

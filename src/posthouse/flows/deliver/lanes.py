@@ -329,7 +329,7 @@ class Lanes:
     def _has_quota(self, queue: LaneQueue) -> bool:
         """Whether a message may be sent now; if not, more is reserved, or waiting tickets are routed differently."""
         address_quotas = self._address_quotas
-        if not address_quotas.is_bounded(queue.scope) or address_quotas.may_take(queue.scope):
+        if address_quotas.bound_of(queue.scope) is None or address_quotas.may_take(queue.scope):
             return True
         if address_quotas.is_spent(queue.scope):
             self._sort_again(queue)
@@ -345,7 +345,7 @@ class Lanes:
 
     def _within_quota(self, queue: LaneQueue, bundle: Bundle) -> bool:
         """Whether the bundle may be sent, with the recipients that the quota allows."""
-        if not self._address_quotas.is_bounded(queue.scope):
+        if self._address_quotas.bound_of(queue.scope) is None:
             return True
         granted = self._address_quotas.take_permits(queue.scope, len(bundle.items), is_list=bundle.is_list)
         rest = bundle.items[granted:]

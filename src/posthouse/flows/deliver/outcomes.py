@@ -200,7 +200,7 @@ def served(
     if not lane.counts_for(lane_name, destination, carried.mx_host):
         return DeliveryFeedback.OTHERWISE, None
     results = carried.results
-    if all(isinstance(result, Replied) and result.reply.code < REFUSED_CODE for result in results):
+    if not [each for each in results if not isinstance(each, Replied) or each.reply.code >= REFUSED_CODE]:
         return DeliveryFeedback.WELL, None
     is_provider = lane.is_provider(lane_name)
     replies = [result for result in results if isinstance(result, Replied)]
@@ -227,7 +227,7 @@ def domain_feedback(
     lane_name: str, destination: str, carried: CarrierResult, message_id: MessageId
 ) -> tuple[DeliveryFeedback, Refused | None]:
     """What the outcomes mean for mail of the sender's domain to this provider; only a provider's own servers count."""
-    if not lane.is_provider(lane_name) or not lane.counts_for(lane_name, destination, carried.mx_host):
+    if not lane.counts_for(lane_name, destination, carried.mx_host):
         return DeliveryFeedback.OTHERWISE, None
     is_taken = False
     for replied in [result for result in carried.results if isinstance(result, Replied)]:

@@ -25,7 +25,7 @@ from posthouse.flows.shared.shares import FairShare
 from posthouse.flows.shared.worker_lease import SendPermit
 from posthouse.rules import ids, simulator
 from posthouse.rules.ids import AccountId, MessageId
-from posthouse.rules.lane import DeliveryFeedback
+from posthouse.rules.lane import DeliveryFeedback, is_provider
 from posthouse.rules.learned_limits import Refused
 from posthouse.rules.outcome import GivenUp, NoReply, Stage
 from posthouse.rules.refusal import Refusal
@@ -157,7 +157,8 @@ class Sending:
             wait = timedelta(0) if permit.is_refused or self._claims.is_stopping else UNREADY
             return Sent(attempts + self._outcomes.postponed(tried, wait), DeliveryFeedback.OTHERWISE)
         about = queue.name, bundle.destination, carried, bundle.message_id
-        return Sent(attempts + attempts_of(queue.name, tried, carried), *served(*about), domain_feedback(*about))
+        about_domain = domain_feedback(*about) if is_provider(queue.name) else None
+        return Sent(attempts + attempts_of(queue.name, tried, carried), *served(*about), about_domain)
 
     def _simulated(self, recipient: ClaimedRecipient) -> Attempt:
         email, domain = recipient.email, self._simulator_domain
@@ -183,22 +184,23 @@ class Sending:
         span: Span | None,
     ) -> CarrierResult | None:
         """The destination's replies; None if the message was withdrawn or could not be prepared."""
+        stoppable, task = self._claims.tasks.stoppable, asyncio.current_task()
+        stoppable.add(task)
         try:
-            with self._claims.tasks.stoppable():
-                crash.point("carry.before_signing")
-                request = await self._outgoing_mail.request(
-                    tried,
-                    routes,
-                    connections=queue.connections,
-                    per_connection_max=queue.per_connection_max,
-                    relay=queue.relay,
-                )
-                crash.point("carry.before_connecting")
-                if span is None:
-                    carried = await self._carrier.carry(bundle.destination, request, permit)
-                else:
-                    carried = await self._carry_traced(bundle.destination, request, permit, span)
-                crash.point("carry.carried")
+            crash.point("carry.before_signing")
+            request = await self._outgoing_mail.request(
+                tried,
+                routes,
+                connections=queue.connections,
+                per_connection_max=queue.per_connection_max,
+                relay=queue.relay,
+            )
+            crash.point("carry.before_connecting")
+            if span is None:
+                carried = await self._carrier.carry(bundle.destination, request, permit)
+            else:
+                carried = await self._carry_traced(bundle.destination, request, permit, span)
+            crash.point("carry.carried")
         except asyncio.CancelledError:
             if not self._claims.is_stopping:
                 raise
@@ -216,6 +218,8 @@ class Sending:
             reason = FAULT_OF_OURS
         else:
             return None if permit.is_refused else carried
+        finally:
+            stoppable.discard(task)
         # A message that may have arrived is recorded as such; otherwise nothing was sent.
         return CarrierResult((NoReply(Stage.DOT, reason),) * len(tried)) if permit.is_given else None
 

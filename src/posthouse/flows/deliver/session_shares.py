@@ -8,7 +8,7 @@ Lanes that find no session wait here, for the limit that they reached, and get t
 may wait, so the end of a session may only try those that it can help.
 """
 
-from collections import OrderedDict
+from collections import OrderedDict, defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Final
@@ -33,7 +33,7 @@ class _Limit:
     # Those that wait because all are in use.
     starved: _Lanes = field(default_factory=OrderedDict)
     # For each account that uses its share, the lanes in which only such accounts wait.
-    over_share: dict[AccountId, _Lanes] = field(default_factory=dict)
+    over_share: dict[AccountId, _Lanes] = field(default_factory=lambda: defaultdict(OrderedDict))
 
     @property
     def is_full(self) -> bool:
@@ -64,7 +64,7 @@ class SessionShares:
                 return account_id
         for account_id in accounts:
             limit = self._all if held.get(account_id, 0) >= most else self._unproven
-            limit.over_share.setdefault(account_id, OrderedDict())[lane] = None
+            limit.over_share[account_id][lane] = None
         return None
 
     def begin(self, account_id: AccountId, *, is_unproven: bool) -> None:

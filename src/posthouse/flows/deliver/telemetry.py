@@ -10,6 +10,7 @@ from posthouse import metrics, traces
 from posthouse.flows.deliver.lane_queue import LaneQueue
 from posthouse.flows.shared.tickets import Item
 from posthouse.rules import ids, lane
+from posthouse.rules.delivery_reason import without_addresses
 from posthouse.rules.lane import DeliveryFeedback
 from posthouse.rules.learned_limits import LimitChange
 from posthouse.rules.outcome import AttemptResult, NoReply, Replied
@@ -42,9 +43,9 @@ class DeliveryMetrics:
     ) -> None:
         """Count a bundle's recorded outcomes, and the seconds from its last reply until they were recorded."""
         provider = self._provider(lane_name)
-        metrics.LANE_ANSWERS.count(provider, served.value)
+        metrics.LANE_ANSWERS.count(provider, str(served))
         for outcome in outcomes:
-            metrics.ATTEMPTS.count(provider, outcome.result.value)
+            metrics.ATTEMPTS.count(provider, str(outcome.result))
             if outcome.is_ambiguous:
                 metrics.AMBIGUOUS.count(provider)
             if outcome.result.is_final:
@@ -82,7 +83,7 @@ def _lane_state(parts: Sequence[LaneQueue], seconds: float, now: datetime) -> Re
         delivered_total=sum(queue.counts.delivered for queue in parts),
         deferred_total=sum(queue.counts.deferred for queue in parts),
         paused_until=now + timedelta(seconds=pause) if pause else None,
-        last_reply=next((queue.counts.last_reply for queue in parts if queue.counts.last_reply), None),
+        last_reply=next((without_addresses(each.counts.last_reply) for each in parts if each.counts.last_reply), None),
     )
 
 

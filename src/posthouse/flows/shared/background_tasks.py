@@ -4,9 +4,9 @@ import asyncio
 import os
 import sys
 import threading
-from collections.abc import Callable, Coroutine, Iterator
+from collections.abc import Callable, Coroutine
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from functools import partial
 from typing import Final, ParamSpec, TypeVar
 
@@ -18,26 +18,16 @@ log = structlog.get_logger(__name__)
 class BackgroundTasks:
     def __init__(self) -> None:
         self._running: set[asyncio.Task[None]] = set()
-        self._stoppable: set[asyncio.Task[None]] = set()
+        # Those that `finish` may cancel.
+        self.stoppable: set[asyncio.Task[None] | None] = set()
 
     def __len__(self) -> int:
         return len(self._running)
 
     def spawn(self, work: Coroutine[object, object, None]) -> None:
-        task = asyncio.create_task(work)
+        task = asyncio.get_running_loop().create_task(work)
         self._running.add(task)
         task.add_done_callback(self._ended)
-
-    @contextmanager
-    def stoppable(self) -> Iterator[None]:
-        """While the block runs, `finish` may cancel the current task."""
-        task = asyncio.current_task()
-        if task is not None:
-            self._stoppable.add(task)
-        try:
-            yield
-        finally:
-            self._stoppable.discard(task)
 
     async def settle(self) -> None:
         """Return when no task is running."""
@@ -45,14 +35,14 @@ class BackgroundTasks:
             await asyncio.wait(self._running)
 
     async def finish(self, seconds: float) -> None:
-        """Let tasks finish; cancel those that don't finish in time and may be cancelled.
+        """Let tasks finish; cancel those that don't finish in time and are `stoppable`.
 
         A task that only records an outcome is not cancelled.
         """
         if not self._running:
             return
         _, unfinished = await asyncio.wait(self._running, timeout=seconds * 2 / 3)
-        for task in unfinished & self._stoppable:
+        for task in unfinished & self.stoppable:
             task.cancel()
         if unfinished:
             await asyncio.wait(unfinished, timeout=seconds / 3)

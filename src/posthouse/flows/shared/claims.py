@@ -10,8 +10,9 @@ may be claimed for this worker without its knowledge. It is then *unsure*: the n
 this worker that it does not know of, in the same transaction (decision 0013).
 """
 
+import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Awaitable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from enum import StrEnum
@@ -23,7 +24,7 @@ import structlog
 from posthouse import crash, metrics
 from posthouse.clock import Clock
 from posthouse.flows.shared.background_tasks import BackgroundTasks
-from posthouse.flows.shared.group_commit import GroupCommit, submit_until_taken, together_or_apart
+from posthouse.flows.shared.group_commit import GroupCommit, together_or_apart
 from posthouse.flows.shared.tickets import HeldTickets, Item, TicketT
 from posthouse.flows.shared.worker_lease import SendPermit, WorkerLease
 from posthouse.rules import limits
@@ -209,12 +210,12 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         await self.tasks.finish(seconds)
         await self._lease.retire()
 
-    async def claim(self, tickets: Sequence[TicketT]) -> list[ClaimedT]:
+    def claim(self, tickets: Sequence[TicketT]) -> Awaitable[list[ClaimedT]]:
         """The claims for a group of tickets, without those of late tickets.
 
         If the members of a group must be claimed one by one, only the first is claimed.
         """
-        return await self._claiming.submit(tickets, tickets[0].account_id if tickets else None, len(tickets))
+        return self._claiming.submit(tickets, tickets[0].account_id if tickets else None, len(tickets))
 
     def hurry(self) -> None:
         """Shorten the delay, because others wait for what is being claimed."""
@@ -224,13 +225,17 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
         """Retry however long PostgreSQL is unavailable: sent mail can't be withdrawn, so its outcome must be stored."""
         if not outcomes:
             return
-        try:
-            account = outcomes[0].key[0]
-            await submit_until_taken(self._recording, outcomes, account, len(outcomes), STORAGE_AWAY_SECONDS / 2)
-        except Exception:
-            # The attempt stays counted and without an outcome; the schedule makes it due again.
-            log.exception("outcome_not_recorded", **self._store.log_fields(outcomes[0]))
-            metrics.UNRECORDED.count(self._store.kind, by=len(outcomes))
+        while True:
+            try:
+                await self._recording.submit(outcomes, outcomes[0].key[0], len(outcomes))
+            except Refusal:
+                await asyncio.sleep(STORAGE_AWAY_SECONDS / 2)
+                continue
+            except Exception:
+                # The attempt stays counted and without an outcome; the schedule makes it due again.
+                log.exception("outcome_not_recorded", **self._store.log_fields(outcomes[0]))
+                metrics.UNRECORDED.count(self._store.kind, by=len(outcomes))
+            break
         self.forget(outcomes)
 
     def forget(self, outcomes: Iterable[OutcomeT]) -> None:
@@ -293,7 +298,8 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
                 # The fence is part of the key: an older ticket for the same row may be next to the one that counted.
                 by_key = {_ticket_key(claimed): claimed for claimed in found}
                 groups = [[by_key[ticket.key] for ticket in group if ticket.key in by_key] for group in batch]
-                if any(len(group) > 1 and self._store.is_claimed_alone(group[0]) for group in groups):
+                together = [group for group in groups if len(group) > 1]
+                if any(self._store.is_claimed_alone(group[0]) for group in together):
                     raise _NotTogetherError
                 crash.point(self._points.before_claim_commit)
         except _NotTogetherError:
@@ -302,7 +308,7 @@ class Claims(Generic[TicketT, ClaimedT, OutcomeT]):
             return await self._claim([self._narrowed(*pair) for pair in zip(batch, groups, strict=True)])
         crash.point(self._points.after_claim_commit)
         self._is_unsure = False
-        self._known.update((claimed.key[:-1], claimed) for claimed in found)
+        self._known |= {claimed.key[:-1]: claimed for claimed in found}
         return list(groups)
 
     def _narrowed(self, tickets: Sequence[TicketT], claimed: Sequence[ClaimedT]) -> Sequence[TicketT]:

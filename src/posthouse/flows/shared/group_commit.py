@@ -15,8 +15,7 @@ import asyncio
 from collections import deque
 from collections.abc import Awaitable, Callable, Hashable, Sequence
 from contextlib import suppress
-from heapq import heappop, heappush
-from itertools import count
+from heapq import heappop, heappush, heapreplace
 from typing import Final, Generic, TypeVar
 
 from posthouse.rules import limits
@@ -44,15 +43,18 @@ class GroupCommit(Generic[Item, Result]):
         """With `batch_delay`, a batch that is not full waits for more items for that long."""
         self._work = work
         self._batch_delay = batch_delay
-        # Ends the wait of the batch that batch delays.
+        # How many items arrived since the last batch began.
+        self._arrived = 0
+        # Ends the wait of a batch that is delayed.
         self._enough = asyncio.Event()
+        self._is_delaying = False
         self._items_max = items_max
         self._waiting_max = waiting_max
         # For each account, the first comes first; each item with its recipients and bytes.
         self._waiting: dict[Hashable, deque[tuple[Item, int, int, asyncio.Future[Result]]]] = {}
         # The turn of each account's first item, as a heap: of equal turns, the earlier one.
         self._turns: list[tuple[float, int, Hashable]] = []
-        self._numbers = count()
+        self._number = 0
         # How many recipients an account has had if it has always had items waiting: an item's turn is this when its
         # account begins to wait, or the turn of the item before it, and its own recipients.
         self._turn = 0.0
@@ -70,22 +72,19 @@ class GroupCommit(Generic[Item, Result]):
         waiting = self._waiting.get(account)
         if waiting is None:
             self._waiting[account] = deque((entry,))
-            self._add_turn(account, self._turn + recipients)
+            self._number += 1
+            heappush(self._turns, (self._turn + recipients, self._number, account))
         else:
             waiting.append(entry)
         self._waiting_items += 1
         self._waiting_recipients += recipients
         self._waiting_bytes += size_bytes
-        if self._batch_delay is not None:
-            self._batch_delay.note_arrival(asyncio.get_running_loop().time())
-            if self._is_full:
-                self._enough.set()
+        self._arrived += 1
+        if self._is_delaying and self._is_full:
+            self._enough.set()
         if self._running is None:
             self._running = asyncio.create_task(self._run())
         return await answer
-
-    def _add_turn(self, account: Hashable, turn: float) -> None:
-        heappush(self._turns, (turn, next(self._numbers), account))
 
     @property
     def _is_full(self) -> bool:
@@ -113,7 +112,7 @@ class GroupCommit(Generic[Item, Result]):
             # Requests that are being read at this moment can join.
             await asyncio.sleep(0)
             while self._waiting:
-                if self._batch_delay is not None and not self._is_full:
+                if self._batch_delay is not None:
                     await self._wait_for_more(self._batch_delay)
                 self._enough.clear()
                 batch = self._take()
@@ -143,12 +142,19 @@ class GroupCommit(Generic[Item, Result]):
             self._running = None
 
     async def _wait_for_more(self, batch_delay: BatchDelay) -> None:
-        seconds = batch_delay.seconds(asyncio.get_running_loop().time())
+        now = asyncio.get_running_loop().time()
+        batch_delay.note_arrivals(self._arrived, now)
+        self._arrived = 0
+        if self._is_full:
+            return
+        self._is_delaying = True
+        seconds = batch_delay.seconds(now)
         await asyncio.sleep(batch_delay.seconds_min)
         if seconds > batch_delay.seconds_min:
             with suppress(TimeoutError):
                 async with asyncio.timeout(seconds - batch_delay.seconds_min):
                     await self._enough.wait()
+        self._is_delaying = False
 
     def _refuse(self, answers: Sequence[asyncio.Future[Result]], refusal: Refusal) -> None:
         for answer in answers:
@@ -173,12 +179,13 @@ class GroupCommit(Generic[Item, Result]):
             bytes_left -= size_bytes
             if batch and (recipients_left < 0 or bytes_left < 0):
                 break
-            heappop(self._turns)
             self._turn += recipients / len(self._waiting)
             entries.popleft()
             if entries:
-                self._add_turn(account, turn + entries[0][1])
+                self._number += 1
+                heapreplace(self._turns, (turn + entries[0][1], self._number, account))
             else:
+                heappop(self._turns)
                 del self._waiting[account]
             self._waiting_items -= 1
             self._waiting_recipients -= recipients
@@ -216,17 +223,6 @@ async def together_or_apart(
         except Exception as fault:
             done.append(fault)
     return done
-
-
-async def submit_until_taken(
-    group_commit: GroupCommit[Item, Result], item: Item, account: Hashable, recipients: int, pause_seconds: float
-) -> Result:
-    """Submit again until it is not refused, however long the database is unavailable."""
-    while True:
-        try:
-            return await group_commit.submit(item, account, recipients)
-        except Refusal:
-            await asyncio.sleep(pause_seconds)
 
 
 def _copied(fault: BaseException) -> BaseException:

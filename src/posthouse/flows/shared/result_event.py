@@ -23,7 +23,7 @@ def result_event(
     subject: str,
 ) -> NewEvent:
     event_id = new_id(randomness, now)
-    kind = event.EventType(f"email.{result}")
+    kind = f"email.{result}"
     body = event.body(
         event_id=event_id,
         type=kind,

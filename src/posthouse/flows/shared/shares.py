@@ -16,7 +16,7 @@ number of holders, not on how many keys, addresses or connections each of them u
 import asyncio
 import sys
 from collections import deque
-from collections.abc import AsyncIterator, Hashable, Iterable, Iterator, Mapping
+from collections.abc import AsyncIterator, Hashable, Iterable, Iterator
 from contextlib import asynccontextmanager, contextmanager
 from datetime import datetime
 from typing import Final, Generic, NamedTuple, TypeVar
@@ -60,7 +60,7 @@ _TOO_MUCH_OF_HOLDER: Final = Refusal(
 class FairShare(Generic[Holder]):
     """A share that is taken at once, or not. Every operation takes constant time."""
 
-    __slots__ = ("_capacity", "_divided", "_held", "_least", "_taken")
+    __slots__ = ("_divided", "_least", "capacity", "holdings", "taken")
 
     def __init__(self, capacity: int, *, least: int = 0, holder_max: int | None = None) -> None:
         """`least` is for items that are taken in parts: a share must not become too small for one complete item.
@@ -69,69 +69,57 @@ class FairShare(Generic[Holder]):
         """
         if capacity < 1:
             raise ValueError("the capacity must be at least 1")
-        self._capacity = capacity
+        self.capacity = capacity
+        self.taken = 0
+        # How many units each holder has; the others have none.
+        self.holdings: dict[Holder, int] = {}
         self._least = least if holder_max is None else holder_max
         self._divided = SHARED_PART * capacity if holder_max is None else 0.0
-        self._held: dict[Holder, int] = {}
-        self._taken = 0
-
-    @property
-    def capacity(self) -> int:
-        return self._capacity
-
-    @property
-    def taken(self) -> int:
-        return self._taken
 
     @property
     def most(self) -> int:
         """How many units a holder may have once it has taken one more; 0 while none is free."""
-        free_after = self._capacity - self._taken - 1
+        free_after = self.capacity - self.taken - 1
         if free_after < 0:
             return 0
-        share = self._divided / max(1, len(self._held))
+        share = self._divided / (len(self.holdings) or 1)
         return max(1, self._least, int(min(FREE_FACTOR * free_after, share)))
 
-    @property
-    def holdings(self) -> Mapping[Holder, int]:
-        """How many units each holder has; the others have none."""
-        return self._held
-
     def held(self, holder: Holder) -> int:
-        return self._held.get(holder, 0)
+        return self.holdings.get(holder, 0)
 
     def has_capacity(self, holder: Holder, units: int = 1) -> bool:
         """Whether the holder may take this many units now."""
-        return self._fits(self._held.get(holder, 0), units)
+        return self._fits(self.holdings.get(holder, 0), units)
 
     def _fits(self, held: int, units: int) -> bool:
-        free_after = self._capacity - self._taken - units
+        free_after = self.capacity - self.taken - units
         if free_after < 0:
             return False
         wanted = held + units
         if not held or wanted <= self._least:
             return True
-        return wanted <= FREE_FACTOR * free_after and wanted <= self._divided / len(self._held)
+        return wanted <= FREE_FACTOR * free_after and wanted <= self._divided / len(self.holdings)
 
     def take_units(self, holder: Holder, units: int = 1) -> bool:
         """Take the units, if the holder may; they must be released."""
-        held = self._held.get(holder, 0)
-        taken = self._taken + units
-        if taken > self._capacity or (held and not self._fits(held, units)):
+        held = self.holdings.get(holder, 0)
+        taken = self.taken + units
+        if taken > self.capacity or (held and not self._fits(held, units)):
             return False
-        self._held[holder] = held + units
-        self._taken = taken
+        self.holdings[holder] = held + units
+        self.taken = taken
         return True
 
     def release_units(self, holder: Holder, units: int = 1) -> None:
-        left = self._held.get(holder, 0) - units
+        left = self.holdings.get(holder, 0) - units
         if left < 0:
             raise ValueError("more units were released than were taken")
-        self._taken -= units
+        self.taken -= units
         if left:
-            self._held[holder] = left
+            self.holdings[holder] = left
         else:
-            self._held.pop(holder, None)
+            self.holdings.pop(holder, None)
 
     @contextmanager
     def taking(self, holder: Holder, refusal: Refusal, units: int = 1) -> Iterator[None]:

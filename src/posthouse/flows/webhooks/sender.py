@@ -454,16 +454,17 @@ class WebhookSender:
         self, delivery_id: UUID, url: str, sign: Signer, body: bytes, call: Span | None
     ) -> WebhookCallResult:
         began_at = self._clock.monotonic()
+        stoppable, task = self._claims.tasks.stoppable, asyncio.current_task()
+        stoppable.add(task)
         try:
-            with self._claims.tasks.stoppable():
-                target = self._target_of(url)
-                headers = sign(int(self._clock.now().timestamp()))
-                if call is not None:
-                    headers[traces.TRACEPARENT_HEADER] = call.context.traceparent
-                crash.point("notification.before_post")
-                answer = await self._client.call(target, body, headers)
-                crash.point("notification.after_post")
-                return answer
+            target = self._target_of(url)
+            headers = sign(int(self._clock.now().timestamp()))
+            if call is not None:
+                headers[traces.TRACEPARENT_HEADER] = call.context.traceparent
+            crash.point("notification.before_post")
+            answer = await self._client.call(target, body, headers)
+            crash.point("notification.after_post")
+            return answer
         except Refusal as refusal:
             # It was allowed when it was saved; the rules have changed since.
             return NoWebhookAnswer(refusal.text, 0)
@@ -474,6 +475,8 @@ class WebhookSender:
         except Exception:
             log.exception("webhook_not_sent", webhook_delivery=ids.text(ids.WEBHOOK_DELIVERY, delivery_id))
             reason = FAULT_OF_OURS
+        finally:
+            stoppable.discard(task)
         return NoWebhookAnswer(reason, round((self._clock.monotonic() - began_at) * 1000))
 
     def _outcome(self, claimed: ClaimedWebhook, url: str, answer: WebhookCallResult) -> WebhookOutcome:

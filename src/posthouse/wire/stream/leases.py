@@ -87,7 +87,8 @@ class ShardLeases:
         if not re.fullmatch(r"[A-Za-z0-9-]{1,100}", worker):
             raise ValueError("a worker's name must have 1 to 100 letters, digits and dashes")
         self._worker = f"{worker}={shards}"
-        self._places = shards
+        # Over how many shards lanes are placed.
+        self.places = shards
         self._shards = shards
         self._settings = settings or LeaseSettings()
         self._monotonic = monotonic
@@ -120,10 +121,6 @@ class ShardLeases:
     def held_since(self, shard: int) -> float:
         lease = self._leases.get(shard)
         return float("-inf") if lease is None else lease.since
-
-    @property
-    def places(self) -> int:
-        return self._places
 
     async def close(self) -> None:
         self._closing.set()
@@ -174,10 +171,10 @@ class ShardLeases:
         await bucket.put(f"worker.{self._worker}", b"")
         state = await _bucket_state(client, self._settings.bucket)
         workers = tuple(sorted(state.workers | {self._worker}))
-        self._places = max(_shards_of(worker) for worker in workers)
-        share = shares(workers, self._places)[self._worker]
+        self.places = max(_shards_of(worker) for worker in workers)
+        share = shares(workers, self.places)[self._worker]
         left = await _shards_in_use(client, self._settings.kind) if self._settings.kind is not None else ()
-        share |= {shard for shard in left if shard >= self._places and _first_choice(workers, shard) == self._worker}
+        share |= {shard for shard in left if shard >= self.places and _first_choice(workers, shard) == self._worker}
         ours = [shard for shard in share if shard in self._leases or state.age_seconds >= state.lease_seconds]
         valid_seconds = state.lease_seconds * (1 - MARGIN_PART)
         await asyncio.gather(

@@ -14,7 +14,7 @@ from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.openapi import json_body
 from posthouse.entrypoints.http.operation import Operations, model_response
 from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.request_head import check_idempotency_key
+from posthouse.entrypoints.http.request_head import check_given_once
 from posthouse.entrypoints.http.route_context import json_response
 from posthouse.entrypoints.http.routes.domains import MaySend
 from posthouse.entrypoints.http.send_email import SendResponse, content_of, headers_of, idempotency_key, peer_of
@@ -202,7 +202,7 @@ async def send_test_email(
     member: Member, body: TestEmailRequest, request: Request, intake: Intake, admission: Admission, dry_run: DryRun
 ) -> HttpResponse:
     """Send a message to your own address, delivered and charged like any other"""
-    check_idempotency_key(request.scope)
+    check_given_once(request.scope, b"idempotency-key")
     headers = dict(request.scope["headers"])
     key = idempotency_key(headers) if b"idempotency-key" in headers else None
     principal = await admission.sender(request.headers.get("authorization"), peer_of(request.scope))

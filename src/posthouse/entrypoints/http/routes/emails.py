@@ -12,7 +12,7 @@ from posthouse.entrypoints.http import openapi, responses
 from posthouse.entrypoints.http.access_log import ACCOUNT_ID
 from posthouse.entrypoints.http.operation import Operations, Reader, Sender
 from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.request_head import check_idempotency_key
+from posthouse.entrypoints.http.request_head import check_given_once
 from posthouse.entrypoints.http.request_limits import LARGE_WORK
 from posthouse.entrypoints.http.route_context import GivenMessageId, json_response, require_declared_parameters
 from posthouse.entrypoints.http.send_email import (
@@ -257,7 +257,7 @@ async def _send(request: Request, admission: Admission, intake: Intake, span: Sp
     require_declared_parameters(request)
     reader: BodyReader = request.app.state.reader
     reader.check_headers(scope)
-    check_idempotency_key(scope)
+    check_given_once(scope, b"idempotency-key")
     key = idempotency_key(headers)
     async with reader.in_progress.request(principal.account_id, headers) as in_progress:
         body = await reader.read(request.receive, request=in_progress)

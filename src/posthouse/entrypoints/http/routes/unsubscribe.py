@@ -17,7 +17,7 @@ from starlette.responses import HTMLResponse, PlainTextResponse
 
 from posthouse.entrypoints.http.operation import Operations
 from posthouse.entrypoints.http.request_body import BodyReader
-from posthouse.entrypoints.http.request_head import check_content_type
+from posthouse.entrypoints.http.request_head import check_given_once
 from posthouse.entrypoints.refusals import http_status
 from posthouse.flows.inbound.unsubscribe import Unsubscribe
 from posthouse.rules.refusal import Refusal, invalid
@@ -104,7 +104,7 @@ async def show_unsubscribe(token: _Token, request: Request, unsubscribe: Unsubsc
 async def unsubscribe(token: _Token, request: Request, unsubscribe: Unsubscribe) -> PlainTextResponse:
     """Unsubscribe from the list that the email was sent to (RFC 8058)"""
     reader: BodyReader = request.app.state.reader
-    check_content_type(request.scope)
+    check_given_once(request.scope, b"content-type")
     body = await reader.read(request.receive, BODY_BYTES_MAX)
     if not is_one_click(request.headers.get("content-type", ""), body):
         raise invalid(f"The body must be the form field {FIELD}={VALUE} (RFC 8058), and nothing else is needed.")
