@@ -69,6 +69,7 @@ MOVED: Final = (
     "UPDATE usage_days SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
     "UPDATE usage_latency SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
     "UPDATE usage_reasons SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
+    "UPDATE usage_splits SET day = day - $2::int WHERE account_id = $1 AND day = (now() AT TIME ZONE 'UTC')::date",
 )
 
 

@@ -267,7 +267,7 @@ async def test_reasons_of_many_kinds_are_shortened(tenant: Tenant, service: Serv
     assert (await tenant.call("GET", "/v1/reasons?days=31")).is_refusal(400, "invalid_request", "days")
 
 
-@pytest.mark.rule("USE-02", "USE-03", "USE-04", "USE-06", "USE-07", "USE-08", "LED-01", "LED-02", "LED-03")
+@pytest.mark.rule("USE-02", "USE-03", "USE-04", "USE-06", "USE-07", "USE-08", "USE-09", "LED-01", "LED-02", "LED-03")
 @pytest.mark.rule("RSN-01", "RSN-02", "RSN-03")
 async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     processes: ServiceProcesses,
@@ -276,9 +276,11 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     tenant = await service.account(credits=1_000)
     low = datetime.now(UTC) - timedelta(minutes=1)
     await service.sql(
-        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)",
+        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day, splits_since)"
+        " VALUES ($1, $1, $2, $3)",
         low,
         low.date(),
+        low.replace(hour=0, minute=0, second=0, microsecond=0),
     )
     assert {day["accepted"] for day in (await usage_of(tenant))["days"]} == {0}
 
@@ -287,6 +289,7 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
         tenant.mail(
             to=["taken+8@firm.example.net", "550-rcpt+9@firm.example.net", "greylist+10@elsewhere.example.net"],
             cc=[f"bounced@{SIMULATOR}", f"failed@{SIMULATOR}"],
+            tags=["order"],
         )
     )
     simulated = await tenant.accepts(authorization=await tenant.key("test"))
@@ -313,6 +316,9 @@ async def test_mixed_outcomes_count_every_recipient_and_explain_every_credit(
     outcomes = {name: (row["delivered"], row["bounced"], row["failed"]) for name, row in providers.items()}
     assert outcomes == {"google": (8, 0, 0), "microsoft": (1, 1, 0), "other": (1, 0, 0)}
     assert sum(day["test"]["delivered"] for day in use["days"]) == 1
+    assert use["domains"] == [{"domain": tenant.domain, **counts, "open": 1}]
+    assert use["tags"] == [{"tag": "order", "accepted": 5, "delivered": 2, "bounced": 2, "failed": 1, "open": 0}]
+    assert use["split_from"] == str(low.date())
     hours = (await usage_of(tenant, "?days=2&by=hour"))["hours"]
     assert {kind: sum(hour[kind] for hour in hours) for kind in counts} == counts
     assert sum(hour["test"]["accepted"] for hour in hours) == 1

@@ -38,6 +38,7 @@ _CLOSED: Final = {
     "templates": "alias former_alias",
     "unsubscriptions": "email mailing_list",
     "usage_reasons": "result",
+    "usage_splits": "kind",
     # The receivers' answers in `failed_attempts` are written in base64.
     "webhook_deliveries": "failed_attempts status type",
 }
@@ -108,7 +109,7 @@ async def fill_rows(service: Service, account_id: UUID, texts: list[str]) -> Non
             continue
         table, column = name.split(".")
         text = f"'{_PREFIXES.get(name, '')}' || ($2::text[])[{_NUMBER}]"
-        if column == "email":
+        if column in ("email", "value"):
             text = f"lower({text}) || hashtext(tableoid::text || ctid::text)"
         value = f"ARRAY[{text}]" if kind == "_text" else text
         await service.sql(f"UPDATE {table} SET {column} = {value} WHERE account_id = $1", account_id, texts)

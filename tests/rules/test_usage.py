@@ -148,3 +148,15 @@ def test_a_provider_is_delayed_at_four_times_its_week(
     assert (found is not None) is is_delayed
     if found is not None:
         assert found.p95_seconds > usage.TIMES_OVER * found.week_p95_seconds
+
+
+@pytest.mark.parametrize(
+    ("since", "day"),
+    [
+        (NOON, date(2026, 11, 16)),
+        (NOON - timedelta(hours=12), TODAY),
+        (NOON - timedelta(hours=11, minutes=59), date(2026, 11, 16)),
+    ],
+)
+def test_a_day_that_began_before_is_not_whole(since: datetime, day: date) -> None:
+    assert usage.first_whole_day(since) == day

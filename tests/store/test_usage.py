@@ -7,10 +7,10 @@ from uuid import uuid4
 import pytest
 
 from posthouse.rules.ids import AccountId, time_of
-from posthouse.rules.usage import COUNTS
+from posthouse.rules.usage import COUNTS, KEYS_A_DAY_MAX, OTHER_VALUE, SplitKind
 from posthouse.store import backlog, ledger, usage, usage_reasons
 from posthouse.store.postgres import Database
-from posthouse.store.usage import ProviderCounts, UsageCounts, UsageRow
+from posthouse.store.usage import ProviderCounts, SplitGroup, UsageCounts, UsageRow
 from tests.support import query_plans
 from tests.support.delivery_steps import DeliverySteps
 
@@ -95,6 +95,37 @@ async def test_what_is_added_adds_up(database: Database) -> None:
         assert await usage.days(connection, AccountId(uuid4()), DAY, DAY) == {}
 
 
+async def test_values_that_a_day_has_no_room_for_are_counted_together(database: Database) -> None:
+    account_id = AccountId(uuid4())
+    tags, domains = SplitGroup(account_id, DAY, SplitKind.TAG), SplitGroup(account_id, DAY, SplitKind.DOMAIN)
+    next_day = tags._replace(day=DAY + timedelta(days=1))
+    rare = {f"rare-{number:03}": [1, 0, 0, 0] for number in range(KEYS_A_DAY_MAX)}
+    async with database.transaction() as tx:
+        counted = {"order": [3, 0, 1, 0], **rare}
+        await usage.add_splits(tx, {tags: counted, domains: {"acme.example": [9, 0, 0, 0]}})
+        await usage.add_splits(tx, {})
+    async with database.transaction() as tx:
+        counted = {
+            "order": [0, 2, 0, 1],
+            "rare-199": [0, 1, 0, 0],
+            "new": [5, 0, 0, 0],
+        }
+        await usage.add_splits(tx, {tags: counted, next_day: {"new": [2, 0, 0, 0]}})
+    async with database.connection() as connection:
+        of_day = {(kind, value): counts for kind, value, counts in await usage.splits(connection, account_id, DAY, DAY)}
+        of_both = await usage.splits(connection, account_id, DAY, next_day.day)
+        assert await usage.splits(connection, AccountId(uuid4()), DAY, DAY) == []
+    assert len(of_day) == 1 + KEYS_A_DAY_MAX + 1
+    assert of_day[SplitKind.DOMAIN, "acme.example"] == UsageCounts(9)
+    assert of_day[SplitKind.TAG, "order"] == UsageCounts(3, 2, 1, 1)
+    assert of_day[SplitKind.TAG, "rare-198"] == UsageCounts(1)
+    assert of_day[SplitKind.TAG, OTHER_VALUE] == UsageCounts(1 + 5, 1), "the last one, and what came later"
+    assert [(kind, value) for kind, value, _ in of_both[:3]] == [
+        (SplitKind.DOMAIN, "acme.example"), (SplitKind.TAG, OTHER_VALUE), (SplitKind.TAG, "order"),
+    ]  # fmt: skip
+    assert (SplitKind.TAG, "new", UsageCounts(2)) in of_both
+
+
 async def test_only_one_counts_at_a_time(database: Database) -> None:
     async with database.transaction() as tx:
         assert await usage.lock(tx) is None, "it hasn't begun"
@@ -113,7 +144,8 @@ async def test_counting_begins_with_the_oldest_mail_and_only_once(steps: Deliver
         async with steps.database.connection() as connection:
             await usage.begin(connection, steps.clock.now())
             state = await usage.state(connection)
-        assert state == usage.CountingProgress(first, first, None, first.date(), None)
+        midnight = first.replace(hour=0, minute=0, second=0, microsecond=0)
+        assert state == usage.CountingProgress(first, first, None, first.date(), None, midnight)
         steps.clock.advance(hours=1)
 
 
@@ -122,7 +154,7 @@ async def test_counting_begins_now_where_there_is_no_mail(database: Database) ->
     async with database.connection() as connection:
         await usage.begin(connection, now)
         state = await usage.state(connection)
-    assert state == usage.CountingProgress(now, now, None, DAY, None)
+    assert state == usage.CountingProgress(now, now, None, DAY, None, NOON - 12 * HOUR)
 
 
 async def test_what_waits_is_counted_along_the_key_however_much_it_is(database: Database) -> None:

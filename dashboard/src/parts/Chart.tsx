@@ -3,6 +3,7 @@ import { Box, Collapse, Skeleton, Table, Text, UnstyledButton } from '@mantine/c
 import { useDisclosure } from '@mantine/hooks'
 import { Suspense } from 'react'
 import { later } from './later'
+import { PageLink } from './Link'
 import { number } from '../words/format'
 import { text } from '../words/parts'
 import classes from './parts.module.css'
@@ -33,9 +34,9 @@ export function Chart(props: ChartProps) {
               </Table.Tr>
             </Table.Thead>
             <Table.Tbody>
-              {props.rows.map(({ at, values }) => (
+              {props.rows.map(({ at, values, link }) => (
                 <Table.Tr key={at}>
-                  <Table.Th scope="row">{at}</Table.Th>
+                  <Table.Th scope="row">{link === undefined ? at : <PageLink to={link.to} search={link.search}>{at}</PageLink>}</Table.Th>
                   {props.series.map(({ name }) => <Table.Td key={name}>{values[name] === undefined ? '–' : format(values[name])}</Table.Td>)}
                 </Table.Tr>
               ))}

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { daysLeft, groupReasons, isCounting, stepsToMark } from './figures'
+import { daysLeft, groupReasons, stepsToMark } from './figures'
 
 const day = (name: string, accepted: number) => ({ day: name, accepted, delivered: accepted, bounced: 0, failed: 0, open: 0 })
 
@@ -38,8 +38,4 @@ it('a reason at two providers is a single row', () => {
     [5, ['google', 'yahoo'], 'em_1'],
     [4, ['other'], 'em_2'],
   ])
-})
-
-it('figures that are behind are not shown as no mail', () => {
-  expect([isCounting(0, 62, 0), isCounting(0, 0, 7), isCounting(0, 0, 0), isCounting(5, 62, 7)]).toEqual([true, true, false, false])
 })

@@ -13,9 +13,6 @@ export function sum(rows: readonly Counts[]): Counts {
   return { accepted: of('accepted'), delivered: of('delivered'), bounced: of('bounced'), failed: of('failed'), open: of('open') }
 }
 
-/** Whether mail was accepted that is not in the figures yet, which are a minute or two behind. */
-export const isCounting = (counted: number, acceptedToday: number, waiting: number): boolean => counted === 0 && (acceptedToday > 0 || waiting > 0)
-
 /** A share between 0 and 1; null of nothing. */
 export const share = (part: number, whole: number): number | null => (whole === 0 ? null : part / whole)
 

@@ -8,6 +8,7 @@ const NUMBER = new Intl.NumberFormat(LOCALE)
 const RATE = new Intl.NumberFormat(LOCALE, { maximumSignificantDigits: 3 })
 const SIGNED = new Intl.NumberFormat(LOCALE, { signDisplay: 'exceptZero' })
 const PERCENT = new Intl.NumberFormat(LOCALE, { style: 'percent', maximumFractionDigits: 2 })
+const WHOLE_PERCENT = new Intl.NumberFormat(LOCALE, { style: 'percent' })
 const MOMENT = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'medium', timeStyle: 'medium' })
 const MINUTES = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'medium', timeStyle: 'short' })
 const CLOCK = new Intl.DateTimeFormat(LOCALE, { timeStyle: 'medium' })
@@ -15,6 +16,7 @@ const DATE = new Intl.DateTimeFormat(LOCALE, { dateStyle: 'medium' })
 const SHORT_DATE = new Intl.DateTimeFormat(LOCALE, { month: 'short', day: 'numeric' })
 const UTC_DATE = new Intl.DateTimeFormat(LOCALE, { month: 'short', day: 'numeric', timeZone: 'UTC' })
 const HOURS = new Intl.DateTimeFormat(LOCALE, { month: 'short', day: 'numeric', hour: '2-digit', minute: '2-digit' })
+const HOUR_OF_DAY = new Intl.DateTimeFormat(LOCALE, { hour: 'numeric', minute: '2-digit' })
 const RELATIVE = new Intl.RelativeTimeFormat(LOCALE, { numeric: 'auto' })
 const LIST = new Intl.ListFormat(LOCALE)
 
@@ -34,6 +36,7 @@ export const rate = (value: number): string => RATE.format(value)
 export const signed = (value: number): string => SIGNED.format(value)
 /** A share between 0 and 1. */
 export const percent = (share: number): string => PERCENT.format(share)
+export const wholePercent = (share: number): string => WHOLE_PERCENT.format(share)
 /** Date and time, to the second. */
 export const moment = (at: string | Date): string => MOMENT.format(new Date(at))
 /** Date and time, to the minute. */
@@ -44,6 +47,7 @@ export const shortDate = (at: string | Date): string => SHORT_DATE.format(new Da
 /** A day of the service, which counts in UTC: `2026-11-17`. */
 export const utcDay = (day: string): string => UTC_DATE.format(new Date(`${day.slice(0, 10)}T00:00:00Z`))
 export const hour = (at: string | Date): string => HOURS.format(new Date(at))
+export const hourOfDay = (at: string | Date): string => HOUR_OF_DAY.format(new Date(at))
 export const list = (items: readonly string[]): string => LIST.format(items)
 
 export function bytes(count: number): string {

@@ -1,16 +1,29 @@
 /** Texts of the page "overview". */
-import { number } from './format'
+import { wholePercent } from './format'
 import { words } from './words'
 
 export const text = words({
   title: 'Overview',
   about: 'Counted by recipient. Days begin at midnight UTC.',
   period: 'Time',
-  periods: { '2': '2 days', '7': '7 days', '30': '30 days' },
+  ranges: { today: 'Today', '24h': '24 hours', '7d': '7 days', '30d': '30 days', dates: 'Dates' },
+  dates: { from: 'First day', to: 'Last day' },
   counted: 'Counted',
   countedWhy: '. Newer email is added within two minutes.',
   counting: 'counting…',
-  countingWhy: (count: number) => (count === 0 ? 'New email is being counted. It is shown here within two minutes.' : `${number(count)} recipients were accepted today and are being counted. They are shown here within two minutes.`),
+  countingWhy: 'New email is being counted. It is shown here within two minutes.',
+  before: {
+    accepted: (count: number, then: number) => {
+      if (then === 0) return 'none before'
+      const change = wholePercent(Math.abs(count / then - 1))
+      return change === wholePercent(0) ? 'as many as before' : count > then ? `${change} more than before` : `${change} fewer than before`
+    },
+    up: (share: string) => `up from ${share}`,
+    down: (share: string) => `down from ${share}`,
+    same: 'the same as before',
+    hours: (isLeftOut: boolean) => `Compared with the same hours of the day before.${isLeftOut ? ' The change in “Accepted” leaves out the current hour.' : ''}`,
+    days: (from: string, to: string, isLeftOut: boolean) => `Compared with ${from === to ? from : `${from} to ${to}`}.${isLeftOut ? ' The change in “Accepted” leaves out today.' : ''}`,
+  },
   figures: {
     accepted: 'Accepted',
     acceptedAbout: (messages: string) => `plus ${messages} of test mail`,
@@ -24,12 +37,34 @@ export const text = words({
     held: (count: string) => `${count} held: the account is suspended or a lane is paused`,
     ofAccepted: (part: string) => `${part} of accepted`,
   },
+  axis: { hour: 'Hour (your time zone)', day: 'Day (UTC)' },
   byHour: 'Outcomes by hour of acceptance',
   byDay: 'Outcomes by day of acceptance',
   series: { delivered: 'Delivered', open: 'In progress', failed: 'Failed', bounced: 'Bounced' },
   none: 'No email in this period',
+  noneLive: 'Only test email in this period',
   noneNext: 'Send yourself an email, or create an API key and send from your app.',
   noneAction: 'Open Start',
+  wholeDays: 'The sections below count whole days in UTC: yesterday and today.',
+  splitBy: 'Split by',
+  splits: { domain: 'Domain', tag: 'Tag', provider: 'Provider' },
+  split: { domain: 'By sending domain', tag: 'By tag', provider: 'By mailbox provider' },
+  splitAbout: {
+    domain: 'Recipients by the domain in From.',
+    tag: 'Recipients of email with a tag. Email with several tags counts for each of them.',
+    provider: 'Recipients with a result after contact with a mail server.',
+  },
+  splitTable: 'Outcomes by domain, tag or provider',
+  splitColumns: { accepted: 'Accepted', results: 'Results', delivered: 'Delivered', bounced: 'Bounced', failed: 'Failed' },
+  splitOthers: { domain: 'all other domains', tag: 'all other tags', provider: 'other providers' },
+  splitNone: {
+    domain: 'No email in this period.',
+    tag: 'No email with a tag in this period.',
+    provider: 'No email reached a mail server in this period.',
+  },
+  splitFrom: (day: string) => `Counted from ${day}. The days before are not in this table.`,
+  splitUncounted: (day: string) => `Not counted on these days: counting began on ${day}.`,
+  splitAll: (count: string) => `Show all ${count}`,
   times: 'Time to delivery',
   timesAbout: 'Time until the provider accepted the message. Approximate, to within a quarter.',
   timesTable: 'Time to delivery by provider',

@@ -5,11 +5,11 @@ days; the percentiles read from them are at most a quarter off.
 """
 
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from datetime import UTC, date, datetime, timedelta
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import UTC, date, datetime, time, timedelta
 from enum import StrEnum
 from itertools import accumulate
-from typing import Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar
 
 from posthouse.mail.reply import enhanced_of
 from posthouse.rules import lane
@@ -43,8 +43,12 @@ SECONDS_MIN: Final = 10.0
 # With fewer messages, a few of them would decide.
 DELIVERED_MIN: Final = 100
 WEEK_DELIVERED_MIN: Final = 1_000
-# Keys of an account and day; a server can invent codes, so results with further keys are counted together.
+# Keys of an account and day. A server can invent codes, and a sender tags: what has further keys is counted together.
 KEYS_A_DAY_MAX: Final = 200
+# The value under which what is beyond these is counted, by domain and by tag; neither is ever empty.
+OTHER_VALUE: Final = ""
+
+_Key = TypeVar("_Key", bound=Any)
 
 
 class ReasonKey(NamedTuple):
@@ -61,6 +65,13 @@ class ReasonCount(NamedTuple):
 
     times: int
     example_id: MessageId
+
+
+class SplitKind(StrEnum):
+    """What live mail is counted by: the domain in From, and each of its tags."""
+
+    DOMAIN = "domain"
+    TAG = "tag"
 
 
 class Interval(StrEnum):
@@ -209,17 +220,34 @@ def count_sum(first: ReasonCount | None, second: ReasonCount) -> ReasonCount:
     return ReasonCount(first.times + second.times, max(first.example_id, second.example_id))
 
 
+def first_whole_day(since: datetime) -> date:
+    """The first day that did not begin before this time."""
+    at = since.astimezone(UTC)
+    return at.date() if at.time() == time() else at.date() + _DAY
+
+
+def bounded_keys(
+    known: Collection[_Key], found: Mapping[_Key, int], other: Callable[[_Key], _Key], keys_max: int = KEYS_A_DAY_MAX
+) -> dict[_Key, _Key]:
+    """The key under which each is counted on a day that has the `known` ones: itself, or `other` if it doesn't fit."""
+    new = [key for key in found if key not in known]
+    capacity = max(0, keys_max - len(known))
+    if len(new) > capacity:
+        new.sort(key=lambda key: (-found[key], key))
+    beyond = set(new[capacity:])
+    return {key: other(key) if key in beyond else key for key in found}
+
+
 def bounded_counts(
     known: Collection[ReasonKey], found: Mapping[ReasonKey, ReasonCount], keys_max: int = KEYS_A_DAY_MAX
 ) -> dict[ReasonKey, ReasonCount]:
-    """The counts to add to a day that has the `known` keys: new keys that don't fit are counted as `other`."""
-    capacity = max(0, keys_max - len(known))
+    """The counts to add to a day that has the `known` keys."""
     bounded: dict[ReasonKey, ReasonCount] = {}
-    for key, count in sorted(found.items(), key=lambda item: (-item[1].times, item[0])):
-        if key not in known:
-            if capacity == 0:
-                key = ReasonKey(OTHER, key.result, OTHER, DeliveryReason.OTHER)
-            else:
-                capacity -= 1
-        bounded[key] = count_sum(bounded.get(key), count)
+    times = {key: count.times for key, count in found.items()}
+    for key, target in bounded_keys(known, times, _other_reason, keys_max).items():
+        bounded[target] = count_sum(bounded.get(target), found[key])
     return bounded
+
+
+def _other_reason(key: ReasonKey) -> ReasonKey:
+    return ReasonKey(OTHER, key.result, OTHER, DeliveryReason.OTHER)

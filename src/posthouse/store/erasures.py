@@ -197,9 +197,14 @@ _ERASE_NAMES: Final = (
     WHERE account_id = $1 AND action !~ '^(account|invitation|member|user)\\.' AND (target ~* $2 OR detail::text ~* $2)
     """,
     """
+    DELETE FROM usage_splits WHERE account_id = $1 AND kind = 'tag' AND value ~* $2 AND $3::text IS NOT NULL
+    """,
+    """
     UPDATE limit_changes SET reply = regexp_replace(reply, $2, $3, 'gi') WHERE $1::uuid IS NOT NULL AND reply ~* $2
     """,
 )
+# A count that read the tags before they were erased ends first, and another doesn't begin.
+_HOLD_COUNTER: Final = "SELECT FROM usage_counter_progress FOR NO KEY UPDATE"
 
 # Whether the hash of `email` is that of an erased address of the account: a part of other statements. It first looks
 # into an index that is nearly always empty; with EXISTS, PostgreSQL might read all of it.
@@ -376,7 +381,8 @@ async def set_endpoint_event(tx: Connection, account_id: AccountId, event: Store
 
 
 async def erase_others(tx: Connection, account_id: AccountId, email: str, pattern: str) -> None:
-    """Erase the address in unsubscriptions, notes, logs, and limit changes whose reply names it."""
+    """Erase the address in unsubscriptions, notes, logs, tags' counts, and limit changes whose reply names it."""
+    await tx.execute(_HOLD_COUNTER)
     await tx.execute(_REMOVE_UNSUBSCRIPTIONS, account_id, email)
     for erase in _ERASE_NAMES:
         await tx.execute(erase, account_id, pattern, ERASED)

@@ -9,12 +9,12 @@ message was accepted. Mail that costs no credits is test mail, and is counted se
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, date, datetime
-from typing import Final, NamedTuple, TypeVar
+from datetime import UTC, date, datetime, time
+from typing import Final, NamedTuple, TypeAlias, TypeVar
 from uuid import UUID
 
 from posthouse.rules.ids import AccountId, lowest_id, time_of
-from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS
+from posthouse.rules.usage import BOUNDS_SECONDS, COUNTS, OTHER_VALUE, SplitKind, bounded_keys
 from posthouse.store import partitions
 from posthouse.store.postgres import Connection, Row, required, row_count
 from posthouse.store.statement import statement
@@ -28,7 +28,7 @@ class CountingProgress:
 
     For all accounts up to `counted_before`; in the current pass, up to `pass_before` for the accounts up to
     `pass_account_id`. Days before `recount_day` were counted a second time, and that day for the accounts up to
-    `recount_account_id`.
+    `recount_account_id`. Days that began before `splits_since` are not counted by domain and tag.
     """
 
     counted_before: datetime
@@ -36,6 +36,7 @@ class CountingProgress:
     pass_account_id: AccountId | None
     recount_day: date
     recount_account_id: AccountId | None
+    splits_since: datetime
 
     def counted_to(self, account_id: AccountId) -> datetime:
         return (
@@ -60,6 +61,15 @@ class UsageCounts:
         return max(0, self.accepted - self.delivered - self.bounced - self.failed)
 
 
+def counts_sum(rows: Sequence[UsageCounts]) -> UsageCounts:
+    return UsageCounts(
+        accepted=sum([row.accepted for row in rows]),
+        delivered=sum([row.delivered for row in rows]),
+        bounced=sum([row.bounced for row in rows]),
+        failed=sum([row.failed for row in rows]),
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class UsageRow:
     """The usage of an hour or a day."""
@@ -81,12 +91,38 @@ class ProviderDay(NamedTuple):
 
 
 class AcceptedCount(NamedTuple):
+    """Recipients of one account's mail from this domain with these tags; both are None for all of its mail."""
+
+    account_id: AccountId
+    domain: str | None
+    tags: Sequence[str] | None
     live: int
     test: int
 
 
+class SplitGroup(NamedTuple):
+    """What is counted by value."""
+
+    account_id: AccountId
+    day: date
+    kind: SplitKind
+
+
+# By value: how many were accepted and had each result, in the order of SPLIT_COUNTED.
+SplitCounts: TypeAlias = dict[SplitGroup, dict[str, list[int]]]
+SPLIT_COUNTED: Final = {"accepted": 0, "email.delivered": 1, "email.bounced": 2, "email.failed": 3}
+
+
+class SplitCount(NamedTuple):
+    """Usage by one domain or tag."""
+
+    kind: SplitKind
+    value: str
+    counts: UsageCounts
+
+
 class ResultCount(NamedTuple):
-    """How many recipients of one account had this result, at this mail server, after this time.
+    """How many recipients of one account had this result, at this mail server, after this time, in such mail.
 
     `mx_host` is None where no server was reached, and `bucket` is the place in the histogram. `is_troubled`: live mail
     that was not delivered, or not at the first try.
@@ -99,6 +135,8 @@ class ResultCount(NamedTuple):
     mx_host: str | None
     bucket: int
     is_troubled: bool
+    domain: str
+    tags: Sequence[str] | None
     recipients: int
 
 
@@ -107,10 +145,12 @@ _OLDEST_MESSAGE: Final = "SELECT id FROM messages WHERE id >= $1 AND id < $2 ORD
 _OLDEST_EVENT: Final = "SELECT id FROM events WHERE id >= $1 AND id < $2 ORDER BY id LIMIT 1"
 _OLDEST: Final = (_OLDEST_MESSAGE, _OLDEST_EVENT)
 _BEGIN: Final = """
-INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2) ON CONFLICT DO NOTHING
+INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day, splits_since) VALUES ($1, $1, $2, $3)
+ON CONFLICT DO NOTHING
 """
 _STATE: Final = """
-SELECT counted_before, pass_before, pass_account_id, recount_day, recount_account_id FROM usage_counter_progress
+SELECT counted_before, pass_before, pass_account_id, recount_day, recount_account_id, splits_since
+FROM usage_counter_progress
 """
 _STATE_LOCKED: Final = _STATE + " FOR NO KEY UPDATE SKIP LOCKED"
 _ADVANCE: Final = statement("""
@@ -120,20 +160,22 @@ UPDATE usage_counter_progress SET counted_before = :counted_before, pass_before 
 
 _ACCOUNTS: Final = "SELECT id FROM accounts WHERE id > $1 ORDER BY id LIMIT $2"
 
-_ACCEPTED: Final = """
-SELECT asked.account_id, accepted.live, accepted.test
+# The domain of a sender such as `Ada <ada@example.com>`.
+_DOMAIN: Final = "lower(rtrim(split_part(sender, '@', -1), '> '))"
+_ACCEPTED: Final = f"""
+SELECT asked.account_id, accepted.*
 FROM unnest($1::uuid[]) asked(account_id)
 CROSS JOIN LATERAL (
-    SELECT coalesce(sum(recipient_count) FILTER (WHERE credits_reserved > 0), 0)::bigint AS live,
+    SELECT CASE WHEN $4 THEN {_DOMAIN} END AS domain, CASE WHEN $4 THEN tags END AS tags,
+        coalesce(sum(recipient_count) FILTER (WHERE credits_reserved > 0), 0)::bigint AS live,
         coalesce(sum(recipient_count) FILTER (WHERE credits_reserved = 0), 0)::bigint AS test
-    FROM messages WHERE account_id = asked.account_id AND id >= $2 AND id < $3) accepted
-WHERE accepted.live > 0 OR accepted.test > 0
+    FROM messages WHERE account_id = asked.account_id AND id >= $2 AND id < $3 GROUP BY 1, 2) accepted
 """
 
 # A message's id begins with the milliseconds since 1970, which select its partition and so its day; its delivery time
 # is counted from when it was accepted or was to be sent. A message that is often postponed has many attempts, and the
 # last one decided. The first attempt has fence 1.
-_RESULTS: Final = statement("""
+_RESULTS: Final = statement(f"""
 SELECT asked.account_id, result.*
 FROM unnest(:account_ids::uuid[]) asked(account_id)
 CROSS JOIN LATERAL (
@@ -142,18 +184,19 @@ CROSS JOIN LATERAL (
            message.is_test, event.type AS kind, attempt.mx_host,
            width_bucket(extract(epoch FROM event.created_at - message.due_at)::float8, :bounds::float8[]) AS bucket,
            NOT message.is_test AND (event.type <> 'email.delivered' OR coalesce(attempt.fence, 0) > 1) AS is_troubled,
-           count(*)
+           message.domain, message.tags, count(*)
     FROM (
         SELECT message_id, position, type, created_at FROM events
         WHERE account_id = asked.account_id AND id >= :lowest AND id < :before AND message_id IS NOT NULL) event
     CROSS JOIN LATERAL (
-        SELECT id, coalesce(send_at, created_at) AS due_at, credits_reserved = 0 AS is_test FROM messages
+        SELECT id, coalesce(send_at, created_at) AS due_at, credits_reserved = 0 AS is_test, {_DOMAIN} AS domain, tags
+        FROM messages
         WHERE account_id = asked.account_id AND id = event.message_id LIMIT 1) message
     LEFT JOIN LATERAL (
         SELECT mx_host, fence FROM attempts
         WHERE account_id = asked.account_id AND message_id = event.message_id AND position = event.position
         ORDER BY fence DESC LIMIT 1) attempt ON true
-    GROUP BY 1, 2, 3, 4, 5, 6) result
+    GROUP BY 1, 2, 3, 4, 5, 6, 7, 8) result
 """)
 
 _COUNTED: Final = (
@@ -196,6 +239,20 @@ ON CONFLICT (account_id, day, provider) DO UPDATE SET delivered = kept.delivered
         FROM unnest(kept.delivered_counts, excluded.delivered_counts) WITH ORDINALITY
         both_of(old, new, place) ORDER BY place)
 """)
+_KNOWN_VALUES: Final = """
+SELECT account_id, kept.day, kind, value
+FROM unnest($1::uuid[], $2::date[]) asked(account_id, day)
+JOIN usage_splits kept USING (account_id, day)
+"""
+_ADD_SPLITS: Final = """
+INSERT INTO usage_splits AS kept (account_id, day, kind, value, accepted, delivered, bounced, failed)
+SELECT * FROM unnest($1::uuid[], $2::date[], $3::text[], $4::text[], $5::bigint[], $6::bigint[], $7::bigint[],
+    $8::bigint[])
+ORDER BY 1, 2, 3, 4
+ON CONFLICT (account_id, day, kind, value) DO UPDATE SET accepted = kept.accepted + excluded.accepted,
+    delivered = kept.delivered + excluded.delivered, bounced = kept.bounced + excluded.bounced,
+    failed = kept.failed + excluded.failed
+"""
 _SET_ACCEPTED: Final = """
 INSERT INTO {table} AS kept (account_id, {key}, accepted, test_accepted)
 SELECT * FROM unnest($1::uuid[], $2::{type}[], $3::bigint[], $4::bigint[])
@@ -209,6 +266,7 @@ _FORGET: Final = """
 DELETE FROM {table} WHERE ctid = ANY(ARRAY(SELECT ctid FROM {table} WHERE {key} < $1 ORDER BY {key} LIMIT $2))
 """
 _FORGET_PROVIDERS: Final = _FORGET.format(table="usage_latency", key="day")
+_FORGET_SPLITS: Final = _FORGET.format(table="usage_splits", key="day")
 _FORGET_HOURS: Final = _FORGET.format(table="usage_hours", key="hour")
 
 _DAYS: Final = f"""
@@ -226,12 +284,16 @@ _PROVIDERS: Final = """
 SELECT day, provider, counts, delivered, bounced, failed, delivered_counts FROM usage_latency
 WHERE account_id = $1 AND day >= $2 AND day <= $3 ORDER BY day, provider
 """
+_SPLITS: Final = """
+SELECT kind, value, sum(accepted)::bigint, sum(delivered)::bigint, sum(bounced)::bigint, sum(failed)::bigint
+FROM usage_splits WHERE account_id = $1 AND day >= $2 AND day <= $3 GROUP BY 1, 2 ORDER BY 3 DESC, 2
+"""
 
 
 async def begin(connection: Connection, otherwise: datetime) -> None:
     """Begin counting with the oldest stored mail, or then; if counting has begun already, this changes nothing."""
     low = await _oldest(connection) or otherwise
-    await connection.execute(_BEGIN, low, low.date())
+    await connection.execute(_BEGIN, low, low.date(), datetime.combine(low.date(), time(), UTC))
 
 
 async def _oldest(connection: Connection) -> datetime | None:
@@ -265,11 +327,11 @@ async def accounts_after(connection: Connection, account_id: AccountId | None, l
 
 
 async def accepted(
-    connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime
-) -> Mapping[AccountId, AcceptedCount]:
-    """How many recipients were accepted from `low` until before `high`, for each account that has any."""
-    rows = await connection.fetch(_ACCEPTED, account_ids, lowest_id(low), lowest_id(high))
-    return {row["account_id"]: AcceptedCount(row["live"], row["test"]) for row in rows}
+    connection: Connection, account_ids: Sequence[AccountId], low: datetime, high: datetime, *, is_split: bool
+) -> list[AcceptedCount]:
+    """How many recipients were accepted from `low` until before `high`; `is_split`: by domain and tags."""
+    rows = await connection.fetch(_ACCEPTED, account_ids, lowest_id(low), lowest_id(high), is_split)
+    return [AcceptedCount(*row) for row in rows]
 
 
 async def results(
@@ -318,6 +380,30 @@ async def add(
         )
 
 
+def add_counts(values: dict[str, list[int]], value: str, counts: Sequence[int]) -> None:
+    known = values.get(value)
+    values[value] = [*counts] if known is None else [count + more for count, more in zip(known, counts, strict=True)]
+
+
+async def add_splits(tx: Connection, splits: SplitCounts) -> None:
+    """Only one transaction at a time adds: the one that holds the counter's progress."""
+    if not splits:
+        return
+    days = sorted({(group.account_id, group.day) for group in splits})
+    known: defaultdict[SplitGroup, set[str]] = defaultdict(set)
+    asked = [account_id for account_id, _ in days], [day for _, day in days]
+    for account_id, day, kind, value in await tx.fetch(_KNOWN_VALUES, *asked):
+        known[SplitGroup(account_id, day, SplitKind(kind))].add(value)
+    rows: list[tuple[object, ...]] = []
+    for group, values in splits.items():
+        bounded: dict[str, list[int]] = {}
+        totals = {value: sum(counts) for value, counts in values.items()}
+        for value, target in bounded_keys(known[group], totals, lambda _: OTHER_VALUE).items():
+            add_counts(bounded, target, values[value])
+        rows += [(*group, value, *counts) for value, counts in bounded.items()]
+    await tx.execute(_ADD_SPLITS, *zip(*rows, strict=True))
+
+
 def _columns(rows: Mapping[tuple[AccountId, _Time], Counter[str]]) -> list[Sequence[object]]:
     keys: list[Sequence[object]] = [[account_id for account_id, _ in rows], [time for _, time in rows]]
     return keys + [[counts[name] for counts in rows.values()] for name in _COUNTED]
@@ -329,17 +415,17 @@ async def of_all(connection: Connection, since: datetime) -> tuple[UsageCounts, 
     return UsageCounts(*counts), rows_read
 
 
-async def set_accepted(tx: Connection, day: date, accepted: Mapping[tuple[AccountId, datetime], AcceptedCount]) -> None:
+async def set_accepted(tx: Connection, day: date, accepted: Sequence[tuple[datetime, AcceptedCount]]) -> None:
     """The recipients accepted in the hours of a day."""
     sums: defaultdict[AccountId, Counter[str]] = defaultdict(Counter)
-    for (account_id, _), counts in accepted.items():
-        sums[account_id].update(live=counts.live, test=counts.test)
+    for _, counts in accepted:
+        sums[counts.account_id].update(live=counts.live, test=counts.test)
     await tx.execute(
         _SET_ACCEPTED_HOURS,
-        [account_id for account_id, _ in accepted],
-        [hour for _, hour in accepted],
-        [counts.live for counts in accepted.values()],
-        [counts.test for counts in accepted.values()],
+        [counts.account_id for _, counts in accepted],
+        [hour for hour, _ in accepted],
+        [counts.live for _, counts in accepted],
+        [counts.test for _, counts in accepted],
     )
     await tx.execute(
         _SET_ACCEPTED_DAYS,
@@ -350,10 +436,11 @@ async def set_accepted(tx: Connection, day: date, accepted: Mapping[tuple[Accoun
     )
 
 
-async def forget(tx: Connection, providers_before: date, hours_before: datetime, limit: int) -> int:
+async def forget(tx: Connection, details_before: date, hours_before: datetime, limit: int) -> int:
     """Returns how many rows were deleted; the days are kept."""
     deleted = [
-        await tx.execute(_FORGET_PROVIDERS, providers_before, limit),
+        await tx.execute(_FORGET_PROVIDERS, details_before, limit),
+        await tx.execute(_FORGET_SPLITS, details_before, limit),
         await tx.execute(_FORGET_HOURS, hours_before, limit),
     ]
     return sum([row_count(status) for status in deleted])
@@ -377,6 +464,14 @@ async def hours(
 
 async def providers(connection: Connection, account_id: AccountId, first: date, last: date) -> list[ProviderDay]:
     return [ProviderDay(*row) for row in await connection.fetch(_PROVIDERS, account_id, first, last)]
+
+
+async def splits(connection: Connection, account_id: AccountId, first: date, last: date) -> list[SplitCount]:
+    """The sums of these days, the value with the most recipients first."""
+    return [
+        SplitCount(SplitKind(kind), value, UsageCounts(*counts))
+        for kind, value, *counts in await connection.fetch(_SPLITS, account_id, first, last)
+    ]
 
 
 def _row(row: Row) -> UsageRow:

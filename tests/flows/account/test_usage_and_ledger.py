@@ -9,7 +9,15 @@ from uuid import UUID, uuid4
 
 import pytest
 
-from posthouse.flows.account.usage_and_ledger import AccountSummary, ExplainedEntry, Kind, UsageAndLedger, message_id_of
+from posthouse.flows.account import usage_and_ledger
+from posthouse.flows.account.usage_and_ledger import (
+    AccountSummary,
+    ExplainedEntry,
+    Kind,
+    SplitUsage,
+    UsageAndLedger,
+    message_id_of,
+)
 from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.flows.shared.account_limits import Defaults
 from posthouse.rules import ids
@@ -166,11 +174,13 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     today = flow.steps.clock.now().astimezone(UTC).date()
     empty = await flow.usage_and_ledger.usage(flow.account_id)
     assert (empty.counted_to, len(empty.days), empty.providers) == (None, 7, [])
+    assert (empty.split_from, empty.domains, empty.tags) == (None, [], [])
     now = flow.steps.clock.now()
     await flow.steps.fetch(
-        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)", now, today
-    )
-    await flow.send(DELIVERED, BOUNCED, DEFERRED)
+        "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day, splits_since)"
+        " VALUES ($1, $1, $2, $3)", now, today, partitions.bounds(today)[0],
+    )  # fmt: skip
+    await flow.send(DELIVERED, BOUNCED, DEFERRED, tags=["order"])
     flow.steps.clock.advance(days=1)
     await flow.steps.renew()
     await flow.send(FAILED, None)
@@ -185,11 +195,33 @@ async def test_every_day_has_a_row_and_the_days_together_have_their_percentiles(
     assert second.usage.live == UsageCounts(accepted=2, failed=1)
     assert [(row.provider, row.results) for row in first.providers] == [("other", 2)]
     assert [(row.provider, row.results) for row in view.providers] == [("other", 3)]
+    assert view.split_from == today
+    of_domain = UsageCounts(accepted=5, delivered=1, bounced=1, failed=1)
+    assert view.domains == [SplitUsage(flow.steps.sender.domain, of_domain)]
+    assert view.tags == [SplitUsage("order", UsageCounts(accepted=3, delivered=1, bounced=1))]
     assert (view.waiting.queued, view.waiting.deferred) == (1, 1)
     assert view.counted_to is not None
     assert timedelta(0) < flow.steps.clock.now() - view.counted_to < timedelta(minutes=5)
     unknown = await flow.usage_and_ledger.usage(AccountId(uuid4()))
     assert {row.usage.live.accepted for row in unknown.days} == {0}
+
+
+async def test_the_rarest_tags_are_shown_together(flow: Counter, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(usage_and_ledger, "SPLIT_SHOWN_MAX", 2)
+    today = flow.steps.clock.now().astimezone(UTC).date()
+    await flow.steps.fetch(
+        "INSERT INTO usage_splits (account_id, day, kind, value, accepted, delivered, bounced, failed)"
+        " SELECT $1, $2, 'tag', value, accepted, 1, 0, 0"
+        " FROM (VALUES ('', 9), ('a', 4), ('b', 3), ('c', 2), ('d', 1)) made(value, accepted)",
+        flow.account_id,
+        today,
+    )
+    view = await flow.usage_and_ledger.usage(flow.account_id, days="1")
+    assert [(tag.value, tag.counts.accepted, tag.counts.delivered) for tag in view.tags] == [
+        ("a", 4, 1),
+        ("b", 3, 1),
+        (None, 12, 3),
+    ]
 
 
 # The ledger.

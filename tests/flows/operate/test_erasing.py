@@ -2,6 +2,7 @@
 
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any, Final
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import pytest_asyncio
 from posthouse.flows.account.erasures import ErasureRow, Erasures
 from posthouse.flows.operate.erasing import Erasing
 from posthouse.flows.operate.search_indexer import SearchIndexer
+from posthouse.flows.operate.usage_counter import UsageCounter
 from posthouse.flows.shared.principal import Program
 from posthouse.rules import ids
 from posthouse.rules.endpoint import Filters
@@ -39,6 +41,7 @@ class ErasureFlow:
     erasures: Erasures
     erasing: Erasing
     indexer: SearchIndexer
+    usage_counter: UsageCounter
 
     async def sends(self, key: str, to: Sequence[str], **fields: Any) -> Any:
         accepted = await self.flow.steps.accept_flow.accept(self.sender, key, self.sender.draft(list(to), **fields))
@@ -87,6 +90,7 @@ async def erasure_flow(database_url: str, operator: Operator) -> AsyncIterator[E
             Erasures(context(database, clock, erasure=KEYS)),
             Erasing(context(database, clock)),
             SearchIndexer(context(database, clock)),
+            UsageCounter(context(database, clock), window_longest=timedelta(hours=6)),
         )
 
 
@@ -103,6 +107,9 @@ async def check(erasure_flow: ErasureFlow, database_url: str, messages: int, day
         await flow.run_due()
         await flow.pass_days(1)
         await erasure_flow.index()
+        await erasure_flow.usage_counter.run()
+    tags = "SELECT value, sum(accepted)::int FROM usage_splits WHERE kind = 'tag' GROUP BY 1 ORDER BY 1"
+    assert await flow.steps.fetch(tags) == [("kept", messages + messages // 2), (EMAIL, messages + messages // 2)]
     sums = await flow.steps.fetch("SELECT count(*), sum(credits_reserved), sum(delivered_count) FROM messages")
     ledger = await flow.steps.fetch("SELECT kind, sum(amount) FROM ledger GROUP BY kind ORDER BY kind")
     arrived = sum(EMAIL in mail.recipient.lower() for mail in flow.receiver.accepted)
@@ -121,6 +128,7 @@ async def check(erasure_flow: ErasureFlow, database_url: str, messages: int, day
     lines = [line[:300] for line in found.splitlines() if copies_of(EMAIL, line)]
     assert lines == []
     assert ERASED.encode() in found
+    assert await flow.steps.fetch(tags) == [("kept", messages + messages // 2)]
     after = await flow.steps.fetch("SELECT count(*), sum(credits_reserved), sum(delivered_count) FROM messages")
     assert after[0][0] == sums[0][0] + 1
     assert after[0][2] == sums[0][2] + 1

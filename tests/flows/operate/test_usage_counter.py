@@ -1,5 +1,6 @@
 """Counting usage on a real database: each message and result counts once, in its day, whatever is interrupted."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, timedelta
 from typing import Any
@@ -11,9 +12,10 @@ from posthouse.flows.operate.usage_counter import DETAILS_KEPT, CountingRun, Usa
 from posthouse.rules import usage as rules
 from posthouse.rules.credential import Mode
 from posthouse.rules.ids import AccountId
-from posthouse.rules.usage import KEYS_A_DAY_MAX
+from posthouse.rules.usage import KEYS_A_DAY_MAX, OTHER_VALUE
 from posthouse.store import usage, usage_reasons
 from posthouse.store.delivery_outcomes import DeliveryResult
+from posthouse.store.partitions import bounds
 from posthouse.store.postgres import Connection
 from posthouse.store.usage import ProviderDay, UsageCounts, UsageRow
 from tests.support.accept_flow import Sender, new_id
@@ -52,13 +54,23 @@ class Counting:
     async def begin_now(self) -> None:
         """To count the days without mail before would take longer than all of these tests."""
         await self.steps.fetch("DELETE FROM usage_counter_progress")
-        begun = "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day) VALUES ($1, $1, $2)"
-        await self.steps.fetch(begun, self.steps.clock.now(), self.today)
+        await self.steps.fetch(
+            "INSERT INTO usage_counter_progress (counted_before, pass_before, recount_day, splits_since)"
+            " VALUES ($1, $1, $2, $3)",
+            self.steps.clock.now(),
+            self.today,
+            bounds(self.today)[0],
+        )
 
     async def send(
-        self, *results: DeliveryResult, sender: Sender | None = None, mode: Mode = Mode.LIVE, **given: Any
+        self,
+        *results: DeliveryResult,
+        sender: Sender | None = None,
+        mode: Mode = Mode.LIVE,
+        tags: Sequence[str] = (),
+        **given: Any,
     ) -> None:
-        claimed = await self.steps.claimed(len(results), sender=sender, mode=mode)
+        claimed = await self.steps.claimed(len(results), sender=sender, mode=mode, tags=tags)
         self.steps.clock.advance(seconds=2)
         await self.steps.record(
             *[self.steps.outcome(claim, result, **given) for claim, result in zip(claimed, results, strict=True)]
@@ -91,6 +103,11 @@ class Counting:
     async def providers(self) -> dict[tuple[date, str], ProviderDay]:
         async with self.steps.database.connection() as connection:
             return {(row.day, row.provider): row for row in await usage.providers(connection, self.account_id, *EVER)}
+
+    async def splits(self) -> dict[str, UsageCounts]:
+        """By domain and tag, which look different here."""
+        async with self.steps.database.connection() as connection:
+            return {value: counts for _, value, counts in await usage.splits(connection, self.account_id, *EVER)}
 
     async def latency(self) -> dict[tuple[date, str], int]:
         return {key: sum(row.counts) for key, row in (await self.providers()).items()}
@@ -220,6 +237,46 @@ async def test_a_server_that_invents_codes_fills_no_table(counting: Counting) ->
     assert reasons["other", "bounced", "other", "other"] == 240 - KEYS_A_DAY_MAX
 
 
+async def test_live_mail_is_counted_by_domain_and_tag(counting: Counting) -> None:
+    domain = counting.steps.sender.domain
+    await counting.send(DELIVERED, BOUNCED, tags=["order", "order", "eu"])
+    await counting.steps.fetch("UPDATE messages SET sender = $1", f'"@ Ada" <ada@{domain.upper()}>')
+    await counting.send(FAILED, DEFERRED, tags=["eu"])
+    await counting.steps.accept(2)
+    await counting.send(DELIVERED, tags=["order"], mode=Mode.TEST)
+    await counting.count()
+    await counting.count()
+    assert await counting.splits() == {
+        domain: UsageCounts(accepted=6, delivered=1, bounced=1, failed=1),
+        "order": UsageCounts(accepted=2, delivered=1, bounced=1),
+        "eu": UsageCounts(accepted=4, delivered=1, bounced=1, failed=1),
+    }
+
+
+async def test_a_sender_that_invents_tags_fills_no_table(counting: Counting) -> None:
+    for number in range(12):
+        await counting.send(DELIVERED, tags=[f"{number}-{place}" for place in range(20)])
+    await counting.count()
+    splits = await counting.splits()
+    assert len(splits) == 1 + KEYS_A_DAY_MAX + 1
+    assert splits[OTHER_VALUE] == UsageCounts(accepted=40, delivered=40)
+
+
+async def test_a_day_that_the_version_before_began_to_count_is_not_split(counting: Counting) -> None:
+    await counting.steps.fetch("UPDATE usage_counter_progress SET splits_since = $1", counting.steps.clock.now())
+    await counting.send(DELIVERED, DEFERRED, tags=["old"])
+    await counting.count()
+    counting.steps.clock.advance(days=1)
+    await counting.steps.renew()
+    (again,) = await counting.steps.claim(await counting.steps.lease())
+    await counting.steps.record(counting.steps.outcome(again, BOUNCED))
+    await counting.send(DELIVERED, tags=["new"])
+    await counting.count()
+    assert await counting.splits() == {
+        value: UsageCounts(accepted=1, delivered=1) for value in (counting.steps.sender.domain, "new")
+    }
+
+
 async def test_a_step_that_fails_counts_nothing(counting: Counting) -> None:
     await counting.send(DELIVERED, BOUNCED, mx_host=GOOGLE, code=550, response="5.1.1 unknown")
     # The last statement of the step fails, as if the process had died before its commit.
@@ -230,7 +287,7 @@ async def test_a_step_that_fails_counts_nothing(counting: Counting) -> None:
     with pytest.raises(asyncpg.RaiseError):
         await counting.count()
     assert (await counting.rows(), await counting.hours()) == ({}, {})
-    assert (await counting.latency(), await counting.reasons()) == ({}, {})
+    assert (await counting.latency(), await counting.reasons(), await counting.splits()) == ({}, {}, {})
     await counting.steps.fetch("DROP TRIGGER fails ON usage_counter_progress")
     await counting.count()
     assert await counting.days() == {counting.today: UsageCounts(accepted=2, delivered=1, bounced=1)}
@@ -321,9 +378,9 @@ async def test_how_long_mail_took_is_forgotten_but_not_how_much_it_was(counting:
     (day,) = await counting.days()
     counting.steps.clock.advance(DETAILS_KEPT + timedelta(days=1))
     await counting.begin_now()
-    assert (await counting.count()).forgotten == 2, "a provider and an hour"
+    assert (await counting.count()).forgotten == 3, "a provider, a domain and an hour"
     assert await counting.hours() == {}
-    assert await counting.latency() == {}
+    assert (await counting.latency(), await counting.splits()) == ({}, {})
     assert list(await counting.days()) == [day]
 
 

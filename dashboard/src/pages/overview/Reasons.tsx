@@ -5,13 +5,14 @@ import { Section } from '../../parts/Section'
 import { Lines, Loaded } from '../../parts/States'
 import { StatusBadge } from '../../parts/Status'
 import { groupReasons, type GroupedReason } from '../../rules/figures'
+import type { Days } from '../../rules/period'
 import { list, number } from '../../words/format'
 import { providers as names, text } from '../../words/overview'
 
 const SHOWN = 6
 
-export function Reasons({ days }: { readonly days: number }) {
-  const read = useRead(['reasons', days], (api) => api.GET('/v1/reasons', { params: { query: { days } } }), { keep: true })
+export function Reasons({ days }: { readonly days: Days }) {
+  const read = useRead(['reasons', days], (api) => api.GET('/v1/reasons', { params: { query: days } }), { keep: true })
   return (
     <Section title={text.reasons} about={text.reasonsAbout}>
       <Loaded query={read} skeleton={<Lines count={3} />} isEmpty={({ reasons }) => reasons.length === 0} empty={<Text size="sm">{text.reasonsNone}</Text>}>

@@ -1,49 +1,47 @@
-import { Grid, SegmentedControl, SimpleGrid, Stack } from '@mantine/core'
+import { Grid, SimpleGrid, Stack, Text } from '@mantine/core'
 import { useRead } from '../../api/queries'
 import { useFilters } from '../../parts/Link'
 import { PageHeader } from '../../parts/PageHeader'
 import { Lines, Loaded } from '../../parts/States'
+import { dayOf, periodOf, rowsOf } from '../../rules/period'
 import { text } from '../../words/overview'
 import { Credits, WarmUp } from './Quota'
 import { Domains, Webhook } from './Health'
 import { Outcomes } from './Outcomes'
+import { RangeChoice } from './RangeChoice'
 import { Reasons } from './Reasons'
 import { Reputation } from './Reputation'
+import { Split } from './Split'
 import { Times } from './Times'
 
-const PERIODS = ['2', '7', '30'] as const
-type Period = (typeof PERIODS)[number]
-
 export default function OverviewPage() {
-  const [{ days: given }, setFilters] = useFilters(['days'])
-  const period: Period = PERIODS.find((days) => days === given) ?? '7'
-  const usage = useRead(
-    ['usage', period],
-    (api) => api.GET('/v1/usage', { params: { query: { days: Number(period), by: period === '2' ? 'hour' : 'day' } } }),
-    { keep: true },
-  )
+  const [given, setFilters] = useFilters(['range', 'from', 'to'])
+  const today = dayOf(new Date())
+  const period = periodOf(given, today)
+  const { range, days, by } = period
+  const usage = useRead(['usage', range, days], (api) => api.GET('/v1/usage', { params: { query: { ...days, by } } }), { keep: true })
   const account = useRead(['account'], (api) => api.GET('/v1/account'))
   return (
     <>
-      <PageHeader
-        title={text.title}
-        about={text.about}
-        actions={
-          <SegmentedControl
-            aria-label={text.period}
-            data={PERIODS.map((value) => ({ value, label: text.periods[value] }))}
-            value={period}
-            onChange={(value) => setFilters({ days: value === '7' ? undefined : value })}
-          />
-        }
-      />
+      <PageHeader title={text.title} about={text.about} actions={<RangeChoice period={period} today={today} change={setFilters} />} />
       <Stack>
-        <Loaded query={usage} skeleton={<Lines count={4} height={90} />}>{(counted) => <Outcomes usage={counted} acceptedToday={account.data?.account.warmup.used ?? 0} />}</Loaded>
+        <Loaded query={usage} skeleton={<Lines count={4} height={90} />}>
+          {(counted) => {
+            const rows = rowsOf(counted, range)
+            return (
+              <>
+                <Outcomes usage={counted} rows={rows} range={range} createdAt={account.data?.account.created_at} />
+                {range === '24h' && <Text size="sm" c="dimmed" role="note">{text.wholeDays}</Text>}
+                <Split usage={counted} after={`${counted.days.at(-1)?.day ?? ''}T00:00:00Z`} before={rows.at(-1)?.end ?? ''} />
+              </>
+            )
+          }}
+        </Loaded>
         <Grid>
           <Grid.Col span={{ base: 12, lg: 6 }}>
             <Loaded query={usage}>{({ providers }) => <Times providers={providers} />}</Loaded>
           </Grid.Col>
-          <Grid.Col span={{ base: 12, lg: 6 }}><Reasons days={Number(period)} /></Grid.Col>
+          <Grid.Col span={{ base: 12, lg: 6 }}><Reasons days={days} /></Grid.Col>
         </Grid>
         <Loaded query={account} skeleton={<Lines count={2} height={120} />}>
           {(read) => (

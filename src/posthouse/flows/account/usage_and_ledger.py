@@ -20,7 +20,7 @@ from posthouse.rules.rate_limit import Rate, RateReading
 from posthouse.rules.refusal import Code, Refusal, invalid, unreadable_cursor
 from posthouse.rules.reputation import ReputationFigures, ReputationVerdict
 from posthouse.rules.send_quota import WarmupReading
-from posthouse.rules.usage import Interval, ReasonCount, ReasonKey, Step
+from posthouse.rules.usage import Interval, ReasonCount, ReasonKey, SplitKind, Step
 from posthouse.rules.usage import Percentiles as Percentiles
 from posthouse.store import acceptance, accounts, audit_log, backlog, ledger, reputation, usage_reasons
 from posthouse.store import usage as usage_store
@@ -33,12 +33,14 @@ from posthouse.store.ledger import RecipientResult as RecipientResult
 from posthouse.store.partitions import snapshot
 from posthouse.store.postgres import Connection
 from posthouse.store.reputation import AccountReputation
-from posthouse.store.usage import ProviderDay
+from posthouse.store.usage import ProviderDay, SplitCount
 from posthouse.store.usage import UsageCounts as UsageCounts
 from posthouse.store.usage import UsageRow as UsageRow
 
 CACHED_FOR: Final = timedelta(minutes=1)
 ACCOUNTS_CACHED_MAX: Final = 1_000
+# As many as are counted in a day.
+SPLIT_SHOWN_MAX: Final = usage.KEYS_A_DAY_MAX
 _HOUR: Final = timedelta(hours=1)
 _DAY: Final = timedelta(days=1)
 _BEGINNING: Final = UUID(int=0)
@@ -147,6 +149,14 @@ class HourUsage:
 
 
 @dataclass(frozen=True, slots=True)
+class SplitUsage:
+    """`value` is None for all values that are not counted or not shown separately."""
+
+    value: str | None
+    counts: UsageCounts
+
+
+@dataclass(frozen=True, slots=True)
 class UsageView:
     """`hours` is None unless they were requested.
 
@@ -156,6 +166,10 @@ class UsageView:
     days: Sequence[DayUsage]
     hours: Sequence[HourUsage] | None
     providers: Sequence[ProviderUsage]
+    domains: Sequence[SplitUsage]
+    tags: Sequence[SplitUsage]
+    # The first day that is counted by domain and tag; None if nothing was counted yet.
+    split_from: date | None
     waiting: AccountBacklog
     counted_to: datetime | None
 
@@ -254,6 +268,7 @@ class UsageAndLedger(Flow):
             counted = await usage_store.days(connection, account_id, since, until)
             hours = await usage_store.hours(connection, account_id, begin, end) if is_hourly else {}
             providers = await usage_store.providers(connection, account_id, since, until)
+            splits = await usage_store.splits(connection, account_id, since, until)
             waiting = await backlog.waiting(connection, account_id)
         by_day: defaultdict[date, list[ProviderDay]] = defaultdict(list)
         for row in providers:
@@ -264,6 +279,9 @@ class UsageAndLedger(Flow):
             days=[DayUsage(day, counted.get(day, UsageRow()), _providers(by_day[day])) for day in asked],
             hours=[HourUsage(hour, hours.get(hour, UsageRow())) for hour in asked_hours] if is_hourly else None,
             providers=_providers(providers),
+            domains=_split(splits, SplitKind.DOMAIN),
+            tags=_split(splits, SplitKind.TAG),
+            split_from=None if state is None else usage.first_whole_day(state.splits_since),
             waiting=waiting,
             counted_to=None if state is None else state.counted_to(account_id),
         )
@@ -352,6 +370,15 @@ def _providers(rows: Sequence[ProviderDay]) -> list[ProviderUsage]:
                 )
             )
     return sorted(found, key=lambda used: (-used.results, used.provider))
+
+
+def _split(counted: Sequence[SplitCount], kind: SplitKind) -> list[SplitUsage]:
+    """The first values, and then the sum of all others."""
+    of_kind = [count for count in counted if count.kind is kind]
+    named = [count for count in of_kind if count.value != usage.OTHER_VALUE][:SPLIT_SHOWN_MAX]
+    shown = [SplitUsage(count.value, count.counts) for count in named]
+    others = [count.counts for count in of_kind if count not in named]
+    return [*shown, SplitUsage(None, usage_store.counts_sum(others))] if others else shown
 
 
 def _reason(key: ReasonKey, count: ReasonCount) -> ReasonView:

@@ -6,7 +6,7 @@ giving it an id and storing it. So a day is closed an hour after its end: all ma
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from typing import Final, NamedTuple
@@ -17,13 +17,21 @@ from posthouse.flows.shared.context import Context, Flow
 from posthouse.rules import ids, usage
 from posthouse.rules import usage as rules
 from posthouse.rules.ids import AccountId
-from posthouse.rules.usage import Percentiles, percentiles
+from posthouse.rules.usage import Percentiles, SplitKind, percentiles
 from posthouse.store import events, provider_delays, usage_reasons
 from posthouse.store import usage as usage_store
 from posthouse.store.partitions import bounds
 from posthouse.store.postgres import Connection
 from posthouse.store.provider_delays import KnownDelay as KnownDelay
-from posthouse.store.usage import AcceptedCount, ProviderCounts, ResultCount
+from posthouse.store.usage import (
+    SPLIT_COUNTED,
+    AcceptedCount,
+    ProviderCounts,
+    ResultCount,
+    SplitCounts,
+    SplitGroup,
+    add_counts,
+)
 from posthouse.store.usage import CountingProgress as State
 
 # The longest window of one step, also when the counter is behind: no statement may take long at any rate of mail.
@@ -89,14 +97,17 @@ class UsageCounter(Flow):
                     return False
             found = await usage_store.accounts_after(tx, state.pass_account_id, self._accounts_a_step)
             if found:
-                await self._count(tx, found, state.counted_before, state.pass_before)
+                await self._count(tx, found, state)
             await usage_store.advance(tx, _after(state, found, is_last=len(found) < self._accounts_a_step))
         return True
 
-    async def _count(self, tx: Connection, account_ids: list[AccountId], low: datetime, high: datetime) -> None:
-        accepted = await usage_store.accepted(tx, account_ids, low, high)
+    async def _count(self, tx: Connection, account_ids: list[AccountId], state: State) -> None:
+        low, high = state.counted_before, state.pass_before
+        accepted = await usage_store.accepted(tx, account_ids, low, high, is_split=True)
         results = await usage_store.results(tx, account_ids, low, high)
         await usage_store.add(tx, _by_hour(usage.hour_of(low), accepted, results), _by_provider(results))
+        split_from = usage.first_whole_day(state.splits_since)
+        await usage_store.add_splits(tx, _by_split(usage.hour_of(low), accepted, results, split_from))
         await provider_delays.add(tx, usage.hour_of(low), _delivered_by_provider(results))
         troubled = sorted({result.account_id for result in results if result.is_troubled})
         if troubled:
@@ -109,12 +120,12 @@ class UsageCounter(Flow):
             if state is None or state.counted_before < bounds(state.recount_day)[1] + CLOSED_AFTER:
                 return False
             found = await usage_store.accounts_after(connection, state.recount_account_id, self._accounts_a_step)
-            accepted: dict[tuple[AccountId, datetime], AcceptedCount] = {}
+            accepted: list[tuple[datetime, AcceptedCount]] = []
             hour, end = bounds(state.recount_day)
             while hour < end:
                 # Hour by hour, so that no statement reads a large account's whole day.
-                for account_id, counts in (await usage_store.accepted(connection, found, hour, hour + _HOUR)).items():
-                    accepted[account_id, hour] = counts
+                counts = await usage_store.accepted(connection, found, hour, hour + _HOUR, is_split=False)
+                accepted += [(hour, count) for count in counts]
                 hour += _HOUR
         async with self._database.transaction() as tx:
             locked = await usage_store.lock(tx)
@@ -139,16 +150,42 @@ def _after(state: State, counted: list[AccountId], *, is_last: bool) -> State:
 
 
 def _by_hour(
-    hour: datetime, accepted: Mapping[AccountId, AcceptedCount], results: Sequence[ResultCount]
+    hour: datetime, accepted: Sequence[AcceptedCount], results: Sequence[ResultCount]
 ) -> dict[tuple[AccountId, datetime], Counter[str]]:
     """The messages accepted in this hour, and results, which count in the hours of their messages."""
     hours: defaultdict[tuple[AccountId, datetime], Counter[str]] = defaultdict(Counter)
-    for account_id, counts in accepted.items():
-        hours[account_id, hour].update(accepted=counts.live, test_accepted=counts.test)
+    for counts in accepted:
+        hours[counts.account_id, hour].update(accepted=counts.live, test_accepted=counts.test)
     for result in results:
         kind = result.kind.removeprefix("email.")
         hours[result.account_id, result.hour][f"test_{kind}" if result.is_test else kind] += result.recipients
     return hours
+
+
+def _by_split(
+    hour: datetime, accepted: Sequence[AcceptedCount], results: Sequence[ResultCount], split_from: date
+) -> SplitCounts:
+    """Live mail by domain and tag, for days from `split_from` on; a message with several tags counts for each."""
+    # First what is alike: there may be as many results as messages.
+    alike: dict[tuple[AccountId, datetime, str | None, tuple[str, ...]], list[int]] = {}
+    for count in accepted:
+        if count.live:
+            alike[count.account_id, hour, count.domain, tuple(count.tags or ())] = [count.live, 0, 0, 0]
+    for result in results:
+        if not result.is_test:
+            key = result.account_id, result.hour, result.domain, tuple(result.tags or ())
+            counts = alike.get(key)
+            if counts is None:
+                counts = alike[key] = [0, 0, 0, 0]
+            counts[SPLIT_COUNTED[result.kind]] += result.recipients
+    splits: SplitCounts = {}
+    for (account_id, at, domain, tags), counts in alike.items():
+        day = at.astimezone(UTC).date()
+        if day >= split_from:
+            add_counts(splits.setdefault(SplitGroup(account_id, day, SplitKind.DOMAIN), {}), domain or "", counts)
+            for tag in set(tags):
+                add_counts(splits.setdefault(SplitGroup(account_id, day, SplitKind.TAG), {}), tag, counts)
+    return splits
 
 
 def _delivered_by_provider(results: Sequence[ResultCount]) -> dict[str, list[int]]:

@@ -136,7 +136,23 @@ class _Day(Shown):
     day: Annotated[date, described("A day (UTC).")]
 
 
+class _Domain(Shown):
+    domain: Annotated[str | None, described("The domain in From; null for all but the 200 with most recipients.")]
+
+
+class _Tag(Shown):
+    tag: Annotated[str | None, described("Null for all but the 200 with most recipients.")]
+
+
 # A model's first fields are those of its last base.
+class DomainUsage(UsageCounts, _Domain):
+    """Live mail from a domain."""
+
+
+class TagUsage(UsageCounts, _Tag):
+    """Live mail with a tag."""
+
+
 class UsageHour(UsageCounts, _Hour):
     test: Annotated[UsageCounts, described("The same for test mail, which is not in the other numbers.")]
 
@@ -156,6 +172,9 @@ class UsageResponse(Response):
             ],
             "hours": [{"hour": "2026-11-15T13:00:00.000Z", **_COUNTS_EXAMPLE, "test": _TEST_COUNTS_EXAMPLE}],
             "providers": [_PROVIDER_EXAMPLE],
+            "domains": [{"domain": "example.com", **_COUNTS_EXAMPLE}],
+            "tags": [{"tag": "order", **_COUNTS_EXAMPLE}],
+            "split_from": "2026-11-01",
         }
     )
 
@@ -167,6 +186,20 @@ class UsageResponse(Response):
         described("With `by=hour`: every hour of these days until now, newest first; otherwise null."),
     ]
     providers: Annotated[list[ProviderUsage], described("The sum of these days.")]
+    domains: Annotated[
+        list[DomainUsage],
+        described(
+            "The sum of these days by domain in From, without test mail, most recipients first; stored for 40 days."
+        ),
+    ]
+    tags: Annotated[
+        list[TagUsage],
+        described("The same by tag. A message with several tags counts for each of them, one without any for none."),
+    ]
+    split_from: Annotated[
+        date | None,
+        described("The first day counted by domain and tag, after an upgrade from a version that did not count them."),
+    ]
 
 
 class ReasonCount(Shown):
@@ -308,6 +341,8 @@ async def list_usage(
         now=view.waiting,
         days=[_day(usage) for usage in view.days],
         hours=None if view.hours is None else [_hour(usage) for usage in view.hours],
+        domains=[DomainUsage.of(split.counts, domain=split.value) for split in view.domains],
+        tags=[TagUsage.of(split.counts, tag=split.value) for split in view.tags],
     )
 
 
