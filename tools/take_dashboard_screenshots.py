@@ -133,6 +133,7 @@ async def send_week(setup: Setup, tenant: Tenant) -> None:
         if days_ago:
             for statement in MOVED:
                 await setup.dashboard.service.sql(statement, tenant.id, days_ago)
+    await setup.dashboard.service.sql("UPDATE usage_counter_progress SET splits_since = now() - interval '30 days'")
 
 
 def drafts(tenant: Tenant, numbers: Iterator[int], count: int) -> Iterator[dict[str, Any]]:
