@@ -14,8 +14,8 @@ CREDENTIAL_FIELDS = {
     "last_used_from", "previous_password_until", "revoked_at",
 }  # fmt: skip
 KEY_FIELDS = {
-    "id", "hint", "name", "mode", "scopes", "credential_id", "allowed_networks", "created_at", "last_used_at",
-    "last_used_from", "expires_at", "replaced_by", "revoked_at",
+    "id", "hint", "name", "mode", "scopes", "credential_id", "allowed_networks", "created_at", "created_by",
+    "last_used_at", "last_used_from", "expires_at", "replaced_by", "revoked_at",
 }  # fmt: skip
 
 
@@ -93,6 +93,23 @@ async def test_changes_are_in_the_audit_log_without_secrets(tenant: Tenant) -> N
         "credential.created", "key.created", "credential.rotated", "credential.revoked", "key.rotated", "key.revoked",
     ]  # fmt: skip
     assert not [secret for secret in secrets if secret.encode() in log.raw]
+
+
+@pytest.mark.rule("KEY-15")
+async def test_a_key_names_who_created_it_as_long_as_the_log_knows(tenant: Tenant) -> None:
+    async def me(role: str) -> str:
+        return str((await tenant.call("GET", "/v1/auth/me", role=role)).body["user"]["email"])
+
+    owner, admin = await me("owner"), await me("admin")
+    first = (await new_key(tenant))["key"]
+    rotated = await tenant.call("POST", f"/v1/keys/{first['id']}/rotate", {}, role="admin")
+    assert (first["created_by"], rotated.body["key"]["created_by"]) == (owner, admin)
+    assert rotated.body["previous"]["created_by"] == owner
+    keys = await listed(tenant, "keys")
+    assert [keys[key]["created_by"] for key in (first["id"], rotated.body["key"]["id"])] == [owner, admin]
+    await tenant.service.sql("DELETE FROM audit_log WHERE account_id = $1", tenant.id)
+    assert {key["created_by"] for key in (await listed(tenant, "keys")).values()} == {None}
+    assert (await tenant.call("DELETE", f"/v1/keys/{first['id']}")).body["key"]["created_by"] is None
 
 
 async def feed(tenant: Tenant, authorization: str) -> Answer:
