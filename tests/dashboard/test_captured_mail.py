@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from playwright.async_api import expect
 
+from tests.dashboard.test_layout import SIDEWAYS
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import axe_faults
 from tests.support.dashboard_service import DESTINATION
@@ -29,3 +30,9 @@ async def test_captured_mail_is_not_called_delivered(pages: Pages, tenant: Tenan
     assert await axe_faults(page) == []
     await page.get_by_role("link", name="All messages").click()
     await expect(page.get_by_role("listitem").get_by_text("captured", exact=True)).to_be_visible()
+    # The mark has no room on a phone: there the texts say it.
+    await page.set_viewport_size({"width": 390, "height": 844})
+    await page.get_by_role("listitem").get_by_role("link").click()
+    await expect(page.get_by_text("Captured. It is stored here")).to_be_visible()
+    await expect(mark).to_be_hidden()
+    assert await page.evaluate(SIDEWAYS) == []

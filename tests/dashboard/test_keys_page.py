@@ -39,9 +39,7 @@ async def test_a_credential_shows_its_password_once_and_the_settings(pages: Page
 async def test_a_key_says_who_created_it_and_is_found(pages: Pages, tenant: Tenant) -> None:
     for name, role in (("shop", "owner"), ("warehouse", "admin")):
         assert (await tenant.call("POST", "/v1/keys", {"name": name}, role=role)).status == 201
-    await tenant.service.sql(
-        "DELETE FROM audit_log WHERE account_id = $1 AND detail->>'name' = 'warehouse'", tenant.id
-    )
+    await tenant.service.sql("DELETE FROM audit_log WHERE account_id = $1 AND detail->>'name' = 'warehouse'", tenant.id)
     page = await pages.of(tenant, "keys", role="admin", width=390)
     await settled(page)
     rows = page.get_by_role("listitem")

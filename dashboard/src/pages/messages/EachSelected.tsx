@@ -3,6 +3,7 @@ import { Button, Group, Modal, Progress, Stack, Text } from '@mantine/core'
 import { useQueryClient } from '@tanstack/react-query'
 import { useEffect, useRef, useState } from 'react'
 import { answered, api } from '../../api/client'
+import { matching } from '../../api/matching'
 import { useAccountId } from '../../api/queries'
 import { Failure } from '../../parts/States'
 import { pause } from '../../rules/again'
@@ -12,7 +13,6 @@ import { text } from '../../words/messages'
 import { text as shared } from '../../words/parts'
 
 const MOST = 5_000
-const PAGE = 100
 
 /** What changed, and what stayed as it was. */
 interface Counts {
@@ -95,17 +95,11 @@ export default function EachSelected({ what, ids, query, onClose }: {
   )
 }
 
-/** The ids of the messages that match, page by page; with a status only those that have it. */
+/** With a status only those that have it. */
 async function idsOf(query: Filters, status: string | undefined, isStopped: () => boolean): Promise<readonly string[]> {
   if (status !== undefined && query.status !== undefined && query.status !== status) return []
-  const ids: string[] = []
-  let cursor: string | null | undefined
-  do {
-    const page = await answered(api.GET('/v1/messages', { params: { query: { ...query, status: status ?? query.status, limit: PAGE, cursor } as never } }))
-    ids.push(...page.messages.map(({ id }) => id))
-    cursor = page.next_cursor
-  } while (cursor !== null && ids.length < MOST && !isStopped())
-  return ids.slice(0, MOST)
+  const { messages } = await matching({ ...query, ...(status !== undefined && { status }) }, MOST, isStopped)
+  return messages.map(({ id }) => id)
 }
 
 /** It stays if it was tried or is final. */
