@@ -65,7 +65,9 @@ async def test_an_erasure_says_what_it_affects_before_it_begins(pages: Pages, te
         await dialog.get_by_role("button", name="Count").click()
         return await dialog.locator("[data-affected]").inner_text()
 
-    text = await eventually(counted, lambda text: text.split()[:5] == ["Messages", "to", "this", "address", "3"], every=1)
+    text = await eventually(
+        counted, lambda text: text.split()[:5] == ["Messages", "to", "this", "address", "3"], every=1
+    )
     assert "The address becomes suppressed" in text
     assert await axe_faults(page) == []
     await dialog.get_by_role("button", name="Erase").click()

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import expect
 
+from tests.dashboard.hands import Mouse
 from tests.support.accept_flow import SIMULATOR
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import axe_faults, settled
@@ -37,6 +38,25 @@ async def test_messages_are_counted_and_cancelled_by_their_tag(pages: Pages, ten
     await expect(dialog.get_by_role("status")).to_have_text("2 messages are cancelled.")
     states = [(await tenant.get(one["id"])).body["recipients"][0]["status"] for one in sent]
     assert states == ["cancelled", "cancelled", "queued"]
+
+
+async def test_forty_scheduled_messages_are_found_and_cancelled(pages: Pages, tenant: Tenant) -> None:
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    for number in range(41):
+        await tenant.accepts(tenant.mail(**({} if number == 40 else {"send_at": later})))
+    page = await pages.of(tenant, "start", role="member")
+    await settled(page)
+    mouse = Mouse(page)
+    await mouse.go("Messages")
+    await mouse.choose(page.get_by_role("combobox", name="Status"), page.get_by_role("option", name="scheduled"))
+    await mouse.press(page.get_by_role("checkbox", name="Select the message").first)
+    bar = page.get_by_role("region", name="Selected messages")
+    await mouse.press(bar.get_by_role("button", name="Select all 40"))
+    await mouse.press(bar.get_by_role("button", name="Cancel"))
+    dialog = page.get_by_role("dialog")
+    await mouse.press(dialog.get_by_role("button", name="Cancel 40 messages"))
+    await expect(dialog.get_by_role("status")).to_contain_text("40 messages are cancelled.")
+    mouse.arrives("40 scheduled messages found and cancelled", clicks_max=7)
 
 
 async def failed(tenant: Tenant, **fields: Any) -> None:

@@ -1,12 +1,13 @@
 """An operator's work by mouse: a provider that refuses us, a customer who looks for a message, an abusive account."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import expect
 
 from posthouse.rules.usage import hour_of
+from tests.dashboard.hands import Mouse
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import opened, operators_page, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
@@ -101,6 +102,32 @@ async def test_where_is_my_mail(pages: Pages, dashboard: DashboardService, tenan
     await expect(answer).to_contain_text("Try 1: deferred")
     await expect(answer).to_contain_text("450 4.2.1 try again")
     await shot(page, "where-is-my-mail")
+
+
+async def test_a_stuck_message_is_found_and_released(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    customer = await dashboard.account()
+    later = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
+    sent = (await customer.accepts(customer.mail(to=f"stuck@{DESTINATION}", send_at=later)))["id"]
+    held = (
+        "UPDATE delivery_schedule SET next_at = now(), held_since = now(), held_by = 'operator' WHERE account_id = $1"
+    )
+    await tenant.service.sql(held, customer.id)
+    page = await operators_page(pages, tenant, "now")
+    mouse = Mouse(page)
+    await mouse.go("Message search")
+    await mouse.write(page.get_by_role("textbox", name="Id or address"), sent)
+    await mouse.press(page.get_by_role("button", name="Find"))
+    await mouse.press(page.get_by_role("row").filter(has_text=customer.unique).get_by_role("link"))
+    await expect(page.get_by_role("region", name=f"stuck@{DESTINATION}")).to_contain_text("holds it")
+    await mouse.press(page.get_by_role("link", name="Show in the queue"))
+    form = page.get_by_role("region", name="Change waiting recipients")
+    await mouse.press(form.get_by_text("Release", exact=True))
+    await mouse.press(form.get_by_role("button", name="Count"))
+    await mouse.press(form.get_by_role("button", name="Release 1 recipient"))
+    await expect(page.get_by_text("1 recipients were changed.").last).to_be_visible()
+    mouse.arrives("a customer's stuck message found and released", clicks_max=8)
+    [final] = await dashboard.processes.wait_until_final(customer, [sent])
+    assert final["status"] == "delivered"
 
 
 async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
