@@ -101,18 +101,22 @@ async def many_rows(dashboard: DashboardService) -> Tenant:
     return tenant
 
 
-@pytest.mark.parametrize("rows", ["none", "few", "many"])
+@pytest.mark.parametrize("rows", ["none", "few", "many", "operators"])
 async def test_no_word_is_broken_and_nothing_is_cut(
     pages: Pages, dashboard: DashboardService, tenant: Tenant, full_account: Tenant, rows: str
 ) -> None:
     if rows == "none":
         paths = {path: path for path in page_table() if "$" not in path}
     else:
-        tenant = full_account if rows == "few" else await many_rows(dashboard)
+        tenant = await many_rows(dashboard) if rows == "many" else full_account
         paths = await page_paths(tenant)
     # Colours change no layout; axe looks at both themes.
-    page = await pages.of(tenant, theme="dark" if rows == "many" else "light")
-    await settled(page)
+    if rows == "operators":
+        page = await operators_page(pages, tenant, "now")
+        paths = operator_pages(tenant, await newest_message(tenant))
+    else:
+        page = await pages.of(tenant, theme="dark" if rows == "many" else "light")
+        await settled(page)
     faults = {}
     for name, path in paths.items():
         await opened(page, tenant, path)
