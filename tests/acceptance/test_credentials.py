@@ -14,8 +14,8 @@ CREDENTIAL_FIELDS = {
     "last_used_from", "previous_password_until", "revoked_at",
 }  # fmt: skip
 KEY_FIELDS = {
-    "id", "hint", "name", "mode", "scopes", "credential_id", "allowed_networks", "created_at", "last_used_at",
-    "last_used_from", "expires_at", "replaced_by", "revoked_at",
+    "id", "hint", "name", "mode", "scopes", "credential_id", "allowed_networks", "created_at", "created_by",
+    "last_used_at", "last_used_from", "expires_at", "replaced_by", "revoked_at",
 }  # fmt: skip
 
 
@@ -95,18 +95,37 @@ async def test_changes_are_in_the_audit_log_without_secrets(tenant: Tenant) -> N
     assert not [secret for secret in secrets if secret.encode() in log.raw]
 
 
+@pytest.mark.rule("KEY-15")
+async def test_a_key_names_who_created_it_as_long_as_the_log_knows(tenant: Tenant) -> None:
+    async def me(role: str) -> str:
+        return str((await tenant.call("GET", "/v1/auth/me", role=role)).body["user"]["email"])
+
+    owner, admin = await me("owner"), await me("admin")
+    first = (await new_key(tenant))["key"]
+    rotated = await tenant.call("POST", f"/v1/keys/{first['id']}/rotate", {}, role="admin")
+    assert (first["created_by"], rotated.body["key"]["created_by"]) == (owner, admin)
+    assert rotated.body["previous"]["created_by"] == owner
+    keys = await listed(tenant, "keys")
+    assert [keys[key]["created_by"] for key in (first["id"], rotated.body["key"]["id"])] == [owner, admin]
+    await tenant.service.sql("DELETE FROM audit_log WHERE account_id = $1", tenant.id)
+    assert {key["created_by"] for key in (await listed(tenant, "keys")).values()} == {None}
+    assert (await tenant.call("DELETE", f"/v1/keys/{first['id']}")).body["key"]["created_by"] is None
+
+
 async def feed(tenant: Tenant, authorization: str) -> Answer:
     return await tenant.service.request("GET", "/v1/events", headers={"Authorization": authorization})
 
 
 @pytest.mark.rule("SCOPE-01")
-async def test_keys_from_before_are_refused_with_the_same_words(tenant: Tenant) -> None:
-    texts = set()
-    for path in ("/v1/events", "/v1/webhook"):
+async def test_a_key_for_mail_is_refused_with_the_scope_that_it_lacks(tenant: Tenant) -> None:
+    message = (await tenant.accepts())["id"]
+    for path, words in (
+        ("/v1/events", "scope `events`"),
+        (f"/v1/messages/{message}", "scope `messages`"),
+        ("/v1/webhook", "POST /v1/auth/login gives one"),
+    ):
         answer = await tenant.service.request("GET", path, headers={"Authorization": await tenant.key(may_read=True)})
-        assert answer.is_refusal(401, "unauthorized")
-        texts.add(answer.body["error"])
-    assert texts == {"This endpoint takes the token of a dashboard login: POST /v1/auth/login gives one."}
+        assert answer.is_refusal(401, "unauthorized", words)
     refused = await feed(tenant, await tenant.scoped_key(Scope.TEMPLATES))
     assert refused.is_refusal(401, "unauthorized", "`events`")
 

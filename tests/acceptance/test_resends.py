@@ -2,13 +2,16 @@
 
 from datetime import UTC, datetime, timedelta
 from typing import Any
+from uuid import UUID
 
 import pytest
 
+from posthouse.rules import ids, limits
 from posthouse.rules.credential import Scope
 from tests.support.http_answer import Answer
 from tests.support.service import Service, Tenant
 
+UNKNOWN = ids.text(ids.MESSAGE, UUID(int=1))
 SINCE = (datetime.now(UTC) - timedelta(days=1)).isoformat()
 
 
@@ -52,7 +55,10 @@ async def test_a_wrong_request_is_refused(tenant: Tenant) -> None:
     wrong: list[dict[str, Any]] = [
         *({"since": since} for since in ("yesterday", None, "2999-01-01T00:00:00Z")),
         {"until": "2020-01-01T00:00:00Z"}, {"tag": ""}, {"metadata": {"a b": "c"}}, {"destination": "no domain"},
-        {"dry_run": "yes"}, {"unknown": 1},
+        {"dry_run": "yes"}, {"unknown": 1}, {"since": None, "message_ids": []},
+        {"since": None, "message_ids": ["em_1"]}, {"message_ids": [UNKNOWN]},
+        {"since": None, "message_ids": [UNKNOWN], "tag": "x"},
+        {"since": None, "message_ids": [UNKNOWN] * (limits.RESEND_MESSAGES_MAX + 1)},
     ]  # fmt: skip
     for body in wrong:
         assert (await begin(tenant, **body)).is_refusal(400, "invalid_request"), body
@@ -78,3 +84,17 @@ async def test_members_and_keys_for_messages_may_resend_and_no_one_sees_another_
     viewer = {"Authorization": await tenant.jwt("viewer")}
     assert (await service.request("GET", f"/v1/resends/{resend['id']}", headers=viewer)).status == 200
     assert (await service.request("POST", f"/v1/resends/{resend['id']}/stop", headers=viewer)).status == 403
+
+
+@pytest.mark.rule("RSD-07")
+async def test_another_accounts_message_is_like_one_that_never_existed(service: Service) -> None:
+    tenant, other = await service.account(), await service.account()
+    theirs = (await other.accepts())["id"]
+    answers = []
+    for given in (theirs, UNKNOWN):
+        begun = await begin(tenant, since=None, message_ids=[given], dry_run=True)
+        assert begun.status == 202, begun.raw
+        answers.append({name: begun.body["resend"][name] for name in ("status", "matched", "tag", "metadata")})
+        stopped = await tenant.call("POST", f"/v1/resends/{begun.body['resend']['id']}/stop")
+        assert stopped.body["resend"]["matched"] == 0
+    assert answers[0] == answers[1]

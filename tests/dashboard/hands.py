@@ -1,5 +1,6 @@
 """Two ways to use a page: by mouse, and by keyboard only. A journey is written once and done in both ways."""
 
+import time
 from typing import Final, Protocol
 
 from playwright.async_api import Locator, Page, expect
@@ -26,21 +27,36 @@ class Hands(Protocol):
 
 
 class Mouse:
+    """Counts its clicks; pytest's `-s` shows what `arrives` says."""
+
     def __init__(self, page: Page) -> None:
         self.page = page
+        self.clicks = 0
+        self._began = time.monotonic()
+
+    def arrives(self, where: str, *, clicks_max: int) -> None:
+        """The end of a journey, or of a part of one, which begins with the last."""
+        now = time.monotonic()
+        print(f"\n{where}: {self.clicks} clicks, {now - self._began:.1f} s")
+        assert self.clicks <= clicks_max, where
+        self.clicks, self._began = 0, now
 
     async def press(self, control: Locator) -> None:
+        self.clicks += 1
         await control.click()
 
     async def write(self, field: Locator, text: str) -> None:
+        self.clicks += 1
         await field.click()
         await field.fill(text)
 
     async def choose(self, menu: Locator, item: Locator) -> None:
+        self.clicks += 2
         await menu.click()
         await item.click()
 
     async def go(self, name: str) -> None:
+        self.clicks += 1
         await self.page.get_by_role("navigation").get_by_role("link", name=name, exact=True).click()
 
 

@@ -19,7 +19,7 @@ _CLOSED: Final = {
     "credentials": "username",
     "domains": "name",
     "endpoint_events": "type",
-    "endpoints": "mode types",
+    "endpoints": "mode types header_names",
     "erasures": "phase",
     "events": "type",
     "credit_grants": "key",

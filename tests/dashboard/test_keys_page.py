@@ -36,6 +36,26 @@ async def test_a_credential_shows_its_password_once_and_the_settings(pages: Page
     assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
 
 
+async def test_a_key_says_who_created_it_and_is_found(pages: Pages, tenant: Tenant) -> None:
+    for name, role in (("shop", "owner"), ("warehouse", "admin")):
+        assert (await tenant.call("POST", "/v1/keys", {"name": name}, role=role)).status == 201
+    await tenant.service.sql("DELETE FROM audit_log WHERE account_id = $1 AND detail->>'name' = 'warehouse'", tenant.id)
+    page = await pages.of(tenant, "keys", role="admin", width=390)
+    await settled(page)
+    rows = page.get_by_role("listitem")
+    me = (await tenant.call("GET", "/v1/auth/me")).body["user"]["email"]
+    await expect(rows.filter(has_text="shop")).to_contain_text(f"by {me}")
+    await expect(rows.filter(has_text="warehouse")).to_contain_text("by –")
+    find = page.get_by_role("searchbox", name="Search keys")
+    await find.fill("WARE")
+    await expect(rows).to_have_count(1)
+    await expect(rows).to_contain_text("warehouse")
+    assert await axe_faults(page) == []
+    await find.fill("nothing")
+    await expect(page.get_by_text("No key matches")).to_be_visible()
+    assert await page.evaluate("() => document.documentElement.scrollWidth <= innerWidth")
+
+
 async def test_a_key_is_bound_to_domains(pages: Pages, tenant: Tenant) -> None:
     first, second = (f"{name}.{tenant.unique}.example.com" for name in ("shop", "other"))
     for name in (first, second):

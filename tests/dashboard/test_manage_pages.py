@@ -1,10 +1,14 @@
-"""The pages team, log and settings: members, filters of the log, alerts; `test_first_steps_journey` has the others."""
+"""Members, the filters of the log, alerts and erasures; `test_first_steps_journey` has the others."""
+
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import expect
 
 from tests.support.dashboard_browser import Pages
-from tests.support.dashboard_pages import settled
+from tests.support.dashboard_pages import axe_faults, settled
+from tests.support.dashboard_service import DESTINATION
+from tests.support.eventually import eventually
 from tests.support.service import Tenant
 
 pytestmark = pytest.mark.nightly
@@ -39,3 +43,32 @@ async def test_alerts_are_chosen_with_a_limit_and_stored(pages: Pages, tenant: T
     await settled(page)
     await expect(page.get_by_label("Credits left", exact=True)).to_be_checked()
     await expect(page.get_by_label("Threshold: Credits left")).to_have_value("50 credits")
+
+
+async def test_an_erasure_says_what_it_affects_before_it_begins(pages: Pages, tenant: Tenant) -> None:
+    ada = f"ada@{DESTINATION}"
+    later = (datetime.now(UTC) + timedelta(days=1)).isoformat()
+    for fields in ({"to": ada}, {"to": ada}, {"to": ada, "send_at": later}, {"to": f"bob@{DESTINATION}"}):
+        await tenant.accepts(tenant.mail(**fields))
+    page = await pages.of(tenant, "suppressions", role="member")
+    await settled(page)
+    await page.get_by_role("button", name="More actions").click()
+    await page.get_by_role("menuitem", name="Erase an address").click()
+    dialog = page.get_by_role("dialog")
+    await dialog.get_by_role("textbox", name="Address").fill(ada)
+    await expect(dialog.get_by_role("button", name="Erase")).to_have_count(0)
+
+    # The list finds a new message within seconds.
+    async def counted() -> str:
+        await dialog.get_by_role("textbox", name="Address").fill("")
+        await dialog.get_by_role("textbox", name="Address").fill(ada)
+        await dialog.get_by_role("button", name="Count").click()
+        return await dialog.locator("[data-affected]").inner_text()
+
+    text = await eventually(
+        counted, lambda text: text.split()[:5] == ["Messages", "to", "this", "address", "3"], every=1
+    )
+    assert "The address becomes suppressed" in text
+    assert await axe_faults(page) == []
+    await dialog.get_by_role("button", name="Erase").click()
+    await expect(dialog.locator("[data-erasure]")).to_be_visible()

@@ -6,6 +6,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 from playwright.async_api import expect
 
+from tests.dashboard.hands import Mouse
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import axe_faults, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
@@ -70,28 +71,33 @@ async def test_a_message_to_many_shows_what_failed_first_and_equal_lines_once(
 ) -> None:
     saved = await tenant.call("PUT", "/v1/webhook", {"url": dashboard.webhook_url()})
     assert saved.status < 300
-    to = [f"r{number}@{DESTINATION}" for number in range(7)]
+    to = [f"r{number}@{DESTINATION}" for number in range(21)]
     sent = await tenant.accepts(tenant.mail(to=[*to, f"550-rcpt@{DESTINATION}"]))
     await dashboard.processes.wait_until_final(tenant, [sent["id"]])
-    page = await pages.of(tenant, f"messages/{sent['id']}")
+    page = await pages.of(tenant, "messages")
+    await settled(page)
+    mouse = Mouse(page)
+    await mouse.press(page.get_by_role("listitem").get_by_role("link").first)
     delivery = page.get_by_role("region", name="Delivery", exact=True)
     await expect(delivery.get_by_role("heading", level=3)).to_have_count(5)
     await expect(delivery.get_by_role("heading", level=3).first).to_contain_text("550-rcpt")
-    await delivery.get_by_role("button", name="Show all 8").click()
-    await expect(delivery.get_by_role("heading", level=3)).to_have_count(8)
+    await expect(delivery.get_by_text("550 5.1.1", exact=False).first).to_be_visible()
+    mouse.arrives("why one recipient of 22 bounced", clicks_max=1)
+    await delivery.get_by_role("button", name="Show all 22").click()
+    await expect(delivery.get_by_role("heading", level=3)).to_have_count(22)
     await delivery.get_by_text("1 bounced").click()
     await expect(delivery.get_by_role("heading", level=3)).to_have_count(1)
     webhooks = page.get_by_role("region", name="Webhooks", exact=True)
-    await expect(webhooks.get_by_text("7 recipients")).to_be_visible()
+    await expect(webhooks.get_by_text("21 recipients")).to_be_visible()
     credit_lines = page.get_by_role("region", name="Credits", exact=True)
-    for line in ("7 spent", "Returned: ", "Reserved: one credit for each of its 8 recipients."):
+    for line in ("21 spent", "Returned: ", "Reserved: one credit for each of its 22 recipients."):
         await expect(credit_lines).to_contain_text(line)
     assert await axe_faults(page) == []
     await shot(page, "message-to-many")
     await page.get_by_role("link", name="Open in the ledger").click()
     row = page.get_by_role("listitem")
     await expect(row).to_have_count(1)
-    await expect(row).to_contain_text("7 spent and 1 returned")
+    await expect(row).to_contain_text("21 spent and 1 returned")
 
 
 async def test_addresses_are_added_found_removed_and_imported(pages: Pages, tenant: Tenant) -> None:

@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 from playwright.async_api import Locator, Page, expect
 
+from tests.dashboard.hands import Mouse
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import axe_faults, opened, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
@@ -32,27 +33,31 @@ async def test_an_account_in_daily_use(pages: Pages, dashboard: DashboardService
 
 async def key_is_made_used_rotated_and_revoked(page: Page, tenant: Tenant) -> str:
     """The secret of the remaining key."""
-    await to_page(page, "Keys")
-    await page.get_by_role("button", name="New API key").click()
+    mouse = Mouse(page)
+    await mouse.press(page.get_by_role("navigation", name="Pages").get_by_role("link", name="Keys"))
+    await mouse.press(page.get_by_role("button", name="New API key"))
     dialog = page.get_by_role("dialog")
-    await dialog.get_by_label("Name").fill("shop")
-    await dialog.get_by_role("button", name="Create").click()
-    first = await shown_secret(page)
+    await mouse.write(dialog.get_by_label("Name"), "shop")
+    await mouse.press(dialog.get_by_role("button", name="Create"))
+    first = await shown_secret(page, mouse)
+    mouse.arrives("a key made", clicks_max=5)
     await expect(page.get_by_role("listitem").filter(has_text="shop")).to_contain_text("never used")
     await sends(tenant, first, to=DELIVERED, subject="With the first key")
 
-    await page.get_by_role("button", name="Rotate shop").click()
-    await dialog.get_by_role("button", name="Rotate").click()
+    await mouse.press(page.get_by_role("button", name="Rotate shop"))
+    await mouse.press(dialog.get_by_role("button", name="Rotate"))
     await expect(dialog).to_contain_text("The old secret works for")
-    second = await shown_secret(page)
+    second = await shown_secret(page, mouse)
+    mouse.arrives("it is used and rotated", clicks_max=3)
     await sends(tenant, second, to=DELIVERED, subject="With the second key")
     await sends(tenant, first, to=DELIVERED, subject="With the first key, in the overlap")
 
     old = page.get_by_role("listitem").filter(has_text="Ends in")
     await expect(old).to_have_count(1)
-    await old.get_by_role("button", name="Revoke shop").click()
-    await dialog.get_by_role("button", name="Revoke").click()
+    await mouse.press(old.get_by_role("button", name="Revoke shop"))
+    await mouse.press(dialog.get_by_role("button", name="Revoke"))
     await expect(page.get_by_text("shop is revoked.")).to_be_visible()
+    mouse.arrives("the old key is used and revoked", clicks_max=2)
     await expect(old).to_have_count(0)
     await page.get_by_role("switch", name="Show revoked and expired").click()
     await expect(page.get_by_role("listitem").filter(has_text="Revoked")).to_have_count(1)
@@ -192,10 +197,10 @@ async def to_page(page: Page, name: str) -> None:
     await settled(page)
 
 
-async def shown_secret(page: Page) -> str:
+async def shown_secret(page: Page, mouse: Mouse | None = None) -> str:
     alert = page.get_by_role("alert").filter(has_text="This is shown once")
     secret = await alert.locator("code").inner_text()
-    await page.get_by_role("button", name="I have stored it").click()
+    await (mouse or Mouse(page)).press(page.get_by_role("button", name="I have stored it"))
     return secret
 
 

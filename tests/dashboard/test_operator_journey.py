@@ -1,12 +1,13 @@
 """An operator's work by mouse: a provider that refuses us, a customer who looks for a message, an abusive account."""
 
 import re
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 
 import pytest
 from playwright.async_api import expect
 
 from posthouse.rules.usage import hour_of
+from tests.dashboard.hands import Mouse
 from tests.support.dashboard_browser import Pages
 from tests.support.dashboard_pages import opened, operators_page, settled, shot
 from tests.support.dashboard_service import DESTINATION, DashboardService
@@ -15,13 +16,22 @@ from tests.support.service import Tenant
 pytestmark = pytest.mark.nightly
 
 SOURCE = "127.0.0.1"
+# As an operator's hold leaves it.
+HELD = """
+UPDATE delivery_schedule SET fence = fence + 1, next_at = '9999-01-01', due_at = now(), held_since = now(),
+    held_by = 'operator'
+WHERE account_id = $1
+"""
 
 
 async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
     receiver = dashboard.processes.receiver
     page = await operators_page(pages, tenant, "now")
     receiver.blocked.add(SOURCE)
+    # What one message of one account learns says nothing about the lane.
+    other = await dashboard.account()
     ids = [(await tenant.accepts(tenant.mail(to=f"first@{DESTINATION}")))["id"]]
+    of_other = [(await other.accepts(other.mail(to=f"second@{DESTINATION}")))["id"]]
 
     # Noticed.
     lanes = page.get_by_role("region", name="Lanes")
@@ -49,16 +59,16 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     form = page.get_by_role("region", name="Change waiting recipients")
     await page.get_by_role("textbox", name="Destination").fill(DESTINATION)
     await form.get_by_role("button", name="Count").click()
-    await expect(form.get_by_role("status")).to_contain_text("4 recipients would be changed")
-    await form.get_by_role("button", name="Hold 4 recipients").click()
-    await expect(page.get_by_text("4 recipients were changed.").last).to_be_visible()
+    await expect(form.get_by_role("status")).to_contain_text("5 recipients would be changed")
+    await form.get_by_role("button", name="Hold 5 recipients").click()
+    await expect(page.get_by_text("5 recipients were changed.").last).to_be_visible()
     await shot(page, "incident-held")
 
     # The provider takes mail again: released, the limit change undone, the lane resumed.
     receiver.blocked.clear()
     await form.get_by_text("Release", exact=True).click()
     await form.get_by_role("button", name="Count").click()
-    await form.get_by_role("button", name="Release 4 recipients").click()
+    await form.get_by_role("button", name="Release 5 recipients").click()
     await expect(form.get_by_role("status")).to_have_count(0)
     await page.get_by_role("navigation", name="Pages").get_by_role("link", name="Lanes").click()
     await page.get_by_role("link", name=DESTINATION).click()
@@ -76,7 +86,10 @@ async def test_a_provider_that_refuses(pages: Pages, dashboard: DashboardService
     await form.get_by_text("Try now", exact=True).click()
     await form.get_by_role("button", name="Count").click()
     await form.get_by_role("button", name=re.compile(r"Try \d recipients now")).click()
-    final = await dashboard.processes.wait_until_final(tenant, ids)
+    final = [
+        *await dashboard.processes.wait_until_final(tenant, ids),
+        *await dashboard.processes.wait_until_final(other, of_other),
+    ]
     assert {message["status"] for message in final} == {"delivered"}
 
 
@@ -95,6 +108,29 @@ async def test_where_is_my_mail(pages: Pages, dashboard: DashboardService, tenan
     await expect(answer).to_contain_text("Try 1: deferred")
     await expect(answer).to_contain_text("450 4.2.1 try again")
     await shot(page, "where-is-my-mail")
+
+
+async def test_a_stuck_message_is_found_and_released(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+    customer = await dashboard.account()
+    later = (datetime.now(UTC) + timedelta(minutes=30)).isoformat()
+    sent = (await customer.accepts(customer.mail(to=f"stuck@{DESTINATION}", send_at=later)))["id"]
+    await tenant.service.sql(HELD, customer.id)
+    page = await operators_page(pages, tenant, "now")
+    mouse = Mouse(page)
+    await mouse.go("Message search")
+    await mouse.write(page.get_by_role("textbox", name="Id or address"), sent)
+    await mouse.press(page.get_by_role("button", name="Find"))
+    await mouse.press(page.get_by_role("row").filter(has_text=customer.unique).get_by_role("link"))
+    await expect(page.get_by_role("region", name=f"stuck@{DESTINATION}")).to_contain_text("holds it")
+    await mouse.press(page.get_by_role("link", name="Show in the queue"))
+    form = page.get_by_role("region", name="Change waiting recipients")
+    await mouse.press(form.get_by_text("Release", exact=True))
+    await mouse.press(form.get_by_role("button", name="Count"))
+    await mouse.press(form.get_by_role("button", name="Release 1 recipient"))
+    await expect(page.get_by_text("1 recipients were changed.").last).to_be_visible()
+    mouse.arrives("a customer's stuck message found and released", clicks_max=8)
+    [final] = await dashboard.processes.wait_until_final(customer, [sent])
+    assert final["status"] == "delivered"
 
 
 async def test_an_abusive_account(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:

@@ -45,13 +45,13 @@ async def test_a_key_is_created_next_to_examples_and_smtp_settings(pages: Pages,
     await expect(key).to_have_attribute("data-done", "true")
 
 
-async def test_a_webhook_is_saved_and_answers_a_ping(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
+async def test_a_webhook_is_added_and_answers_a_ping(pages: Pages, dashboard: DashboardService, tenant: Tenant) -> None:
     page = await pages.of(tenant, "start", role="member", theme="dark", width=390)
     await settled(page)
     webhook = card(page, "webhook")
     await webhook.get_by_role("button", name="Receive results by webhook").click()
     await webhook.get_by_role("textbox", name="URL").fill(dashboard.webhook_url())
-    await webhook.get_by_role("button", name="Save the webhook").click()
+    await webhook.get_by_role("button", name="Add the webhook").click()
     await webhook.get_by_role("button", name="I have stored it").click()
     await webhook.get_by_role("button", name="Send a ping").click()
     await expect(webhook.locator("[data-ping=succeeded]")).to_be_visible()

@@ -1,7 +1,7 @@
 /** Sends failed messages again as new messages: counts them first, then shows the progress. */
 import { Button, Group, Modal, Select, SimpleGrid, Stack, Text, TextInput } from '@mantine/core'
 import { useState } from 'react'
-import { PERIODS, periodStart, type Period } from '../rules/message-list'
+import { PERIODS, periodStart, type Period, type ToSendAgain } from '../rules/message-list'
 import type { Operation } from '../rules/role'
 import { minute, number } from '../words/format'
 import { text } from '../words/messages'
@@ -32,21 +32,23 @@ interface Work {
   readonly isBeginning: boolean
   readonly isStopping: boolean
   readonly errors: readonly Error[]
-  readonly begin: (asked: { since: string; until: string | null; dry_run: boolean; tag: string | null; destination: string | null; metadata: null }) => void
+  readonly begin: (asked: Filter & { dry_run: boolean }) => void
   readonly stop: (id: string) => void
   readonly forget: () => void
 }
 
-export interface Range {
-  readonly since: string
-  readonly until: string | null
+interface Filter {
+  message_ids: string[] | null
+  since: string | null
+  until: string | null
+  tag: string | null
+  destination: string | null
+  metadata: null
 }
+const UNFILTERED: Filter = { message_ids: null, since: null, until: null, tag: null, destination: null, metadata: null }
 
-export function SendAgain({ work, tag: given, range, toStop, onClose }: {
+export function SendAgain({ work, tag: given = '', range, ids, toStop, onClose }: ToSendAgain & {
   readonly work: Work
-  readonly tag: string
-  /** Instead of a choice: the times of the messages. */
-  readonly range?: Range
   /** The operation that stops the resend. */
   readonly toStop: Operation
   readonly onClose: () => void
@@ -58,21 +60,25 @@ export function SendAgain({ work, tag: given, range, toStop, onClose }: {
   const isCounted = resend !== undefined && resend.dry_run && !isRunning && resend.matched > 0
   const changed = work.forget
 
-  function submit(): void {
+  function filter(): Filter {
+    if (ids !== undefined) return { ...UNFILTERED, message_ids: [...ids] }
     // The same times as in the count: the messages that were counted are sent again.
-    const asked = range ?? { since: periodStart(period, new Date()), until: null }
-    const times = isCounted ? { since: resend.since, until: resend.until, dry_run: false } : { since: asked.since, until: asked.until, dry_run: true }
-    work.begin({ ...times, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim(), metadata: null })
+    const { since, until } = isCounted ? resend : range ?? { since: periodStart(period, new Date()), until: null }
+    return { ...UNFILTERED, since, until, tag: tag.trim() === '' ? null : tag.trim(), destination: destination.trim() === '' ? null : destination.trim() }
   }
 
   return (
     <Modal opened onClose={onClose} size="lg" title={text.many.again} closeButtonProps={{ 'aria-label': shared.close }}>
-      <form onSubmit={(event) => { event.preventDefault(); submit() }}>
+      <form onSubmit={(event) => { event.preventDefault(); work.begin({ ...filter(), dry_run: !isCounted }) }}>
         <Stack>
           <Text size="sm">{text.many.againWhy}</Text>
-          {range !== undefined ? <Text size="sm">{text.many.range(minute(range.since), range.until === null ? null : minute(range.until))}</Text> : <Select label={text.many.since} value={period} allowDeselect={false} disabled={isRunning} onChange={(chosen) => { setPeriod((chosen ?? period) as Period); changed() }} data={Object.keys(PERIODS).map((value) => ({ value, label: text.periods[value as Period] }))} />}
-          <TextInput label={text.many.tag} maxLength={128} value={tag} disabled={isRunning} onChange={(event) => { setTag(event.currentTarget.value); changed() }} autoComplete="off" />
-          <TextInput label={text.many.destination} value={destination} disabled={isRunning} onChange={(event) => { setDestination(event.currentTarget.value); changed() }} autoComplete="off" spellCheck={false} />
+          {ids !== undefined ? <Text size="sm">{text.many.selected(ids.length)}</Text> : range !== undefined ? <Text size="sm">{text.many.range(minute(range.since), range.until === null ? null : minute(range.until))}</Text> : <Select label={text.many.since} value={period} allowDeselect={false} disabled={isRunning} onChange={(chosen) => { setPeriod((chosen ?? period) as Period); changed() }} data={Object.keys(PERIODS).map((value) => ({ value, label: text.periods[value as Period] }))} />}
+          {ids === undefined && (
+            <>
+              <TextInput label={text.many.tag} maxLength={128} value={tag} disabled={isRunning} onChange={(event) => { setTag(event.currentTarget.value); changed() }} autoComplete="off" />
+              <TextInput label={text.many.destination} value={destination} disabled={isRunning} onChange={(event) => { setDestination(event.currentTarget.value); changed() }} autoComplete="off" spellCheck={false} />
+            </>
+          )}
           {resend !== undefined && <Progress resend={resend} />}
           {work.errors.map((error) => <Failure key={error.message} error={error} title={text.many.again} />)}
           <Group justify="flex-end">

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { csv, emptyPages, fromLocalInput, join, localInput, periodStart, queryOf, resendRange, withDays } from './message-list'
+import { csv, emptyPages, fromLocalInput, join, localInput, periodStart, queryOf, toSendAgain, withDays } from './message-list'
 
 const rows = (...ids: string[]) => ids.map((id) => ({ id, state: 'old' }))
 const fresh = (...ids: string[]) => ids.map((id) => ({ id, state: 'new' }))
@@ -47,11 +47,13 @@ it('puts a line before each day', () => {
   expect(withDays([a, b, c].filter((item) => item !== undefined), (at) => at.slice(0, 10))).toEqual([{ day: '2026-11-17', at: a?.created_at }, a, b, { day: '2026-11-16', at: c?.created_at }, c])
 })
 
-it('sends again only what the filters choose', () => {
+it('sends again only what was picked or what the filters choose', () => {
   const now = new Date('2026-11-17T00:00:00Z')
-  expect(resendRange({ status: 'failed', tag: 'x', after: '2026-11-16T00:00:00Z' }, now)).toEqual({ tag: 'x', since: '2026-11-16T00:00:00Z', until: null })
-  expect(resendRange({}, now)?.since).toBe('2026-10-18T00:00:00.000Z')
-  expect([resendRange({ recipient: 'a@b.example' }, now), resendRange({ status: 'delivered' }, now), resendRange({ state: 'bounced' }, now)]).toEqual([null, null, null])
+  expect(toSendAgain(null, { status: 'failed', tag: 'x', after: '2026-11-16T00:00:00Z' }, now)).toEqual({ tag: 'x', range: { since: '2026-11-16T00:00:00Z', until: null } })
+  expect(toSendAgain(null, {}, now)?.range?.since).toBe('2026-10-18T00:00:00.000Z')
+  for (const filters of [{ recipient: 'a@b.example' }, { status: 'delivered' }, { state: 'bounced' }]) expect(toSendAgain(null, filters, now)).toBeNull()
+  expect(toSendAgain(['em_1'], { recipient: 'a@b.example' }, now)).toEqual({ ids: ['em_1'] })
+  expect(toSendAgain(Array.from({ length: 501 }, String), {}, now)).toBeNull()
 })
 
 it('writes a table without formulas', () => {

@@ -102,10 +102,20 @@ export function withDays<Item extends { readonly created_at: string }>(items: re
   return lines
 }
 
-/** What can be said to `POST /v1/resends`; null if the filters choose less than it would send again. */
-export function resendRange({ tag, after, before, ...others }: Filters, now: Date): { readonly tag: string; readonly since: string; readonly until: string | null } | null {
+/** What `POST /v1/resends` sends again: these messages, or those with a tag in a range of time. */
+export interface ToSendAgain {
+  readonly ids?: readonly string[]
+  readonly tag?: string
+  readonly range?: { readonly since: string; readonly until: string | null }
+}
+
+export const AGAIN_MOST = 500
+
+/** Null if neither can be said; without ids, all that the filters choose. */
+export function toSendAgain(ids: readonly string[] | null, { tag, after, before, ...others }: Filters, now: Date): ToSendAgain | null {
+  if (ids !== null) return ids.length <= AGAIN_MOST ? { ids } : null
   if (Object.entries(others).some(([name, value]) => !(name === 'status' && value === 'failed'))) return null
-  return { tag: tag ?? '', since: after ?? periodStart('month', now), until: before ?? null }
+  return { tag: tag ?? '', range: { since: after ?? periodStart('month', now), until: before ?? null } }
 }
 
 const cell = (value: string): string => `"${(/^[=+\-@\t\r]/.test(value) ? `'${value}` : value).replaceAll('"', '""')}"`

@@ -2,6 +2,10 @@
 import { number } from './format'
 import { words } from './words'
 
+const chosen = (count: number, isMore: boolean) => `${number(count)}${isMore ? ' or more' : ''} ${count === 1 ? 'message is' : 'messages are'} selected.`
+const cancelled = (count: number) => (count === 1 ? '1 message is cancelled.' : `${number(count)} messages are cancelled.`)
+const cancelAction = (count: number) => (count === 1 ? 'Cancel 1 message' : `Cancel ${number(count)} messages`)
+
 export const text = words({
   title: 'Messages',
   about: 'All messages of this account, newest first.',
@@ -23,8 +27,8 @@ export const text = words({
   selectMatching: 'Select all that match',
   clearSelection: 'Clear selection',
   sendAgain: 'Send again',
-  againAll: 'Select all that match first: failed messages are sent again by time and tag.',
-  againFilters: 'Failed messages are sent again by time and tag: remove the other filters.',
+  againMany: 'Select at most 500 messages, or all that match a time and a tag: remove the other filters.',
+  suppress: 'Suppress',
   filter: {
     notDelivered: 'not delivered',
     box: 'Search these messages',
@@ -68,9 +72,7 @@ export const text = words({
   many: {
     cancel: 'Cancel messages',
     cancelWhy: 'Cancels waiting messages with this tag and all of this metadata, unless they were already tried. Their credits are returned.',
-    cancelEach: 'Messages that were not tried yet are cancelled: no recipient gets them, and their credits are returned. The others stay as they are.',
-    chosen: (count: number, isMore: boolean) => (count === 0 ? 'No message is waiting.' : `${number(count)}${isMore ? ' or more' : ''} ${count === 1 ? 'message is' : 'messages are'} selected.`),
-    stayed: (count: number) => `${number(count)} could no longer be cancelled.`,
+    selected: (count: number) => (count === 1 ? 'The selected message' : `The ${number(count)} selected messages`),
     range: (since: string, until: string | null) => (until === null ? `Messages accepted since ${since}` : `Messages accepted from ${since} to ${until}`),
     again: 'Send failed messages again',
     againWhy: 'Messages that failed, or bounced because of a policy, are sent again as new messages to the recipients that did not get them, once each. Unknown, suppressed and unsubscribed addresses are left out.',
@@ -81,10 +83,10 @@ export const text = words({
     since: 'Accepted in the',
     count: 'Count',
     counting: 'Counting…',
-    cancelled: (count: number) => (count === 1 ? '1 message is cancelled.' : `${number(count)} messages are cancelled.`),
+    cancelled,
     toCancel: (count: number) => (count === 1 ? '1 message can be cancelled.' : `${number(count)} messages can be cancelled.`),
     tried: (count: number) => (count === 1 ? '1 was already tried and is not affected.' : `${number(count)} were already tried and are not affected.`),
-    cancelAction: (count: number) => (count === 1 ? 'Cancel 1 message' : `Cancel ${number(count)} messages`),
+    cancelAction,
     againAction: (count: number) => (count === 1 ? 'Send 1 message again' : `Send ${number(count)} messages again`),
     matched: 'Messages',
     recipients: 'Recipients',
@@ -97,6 +99,24 @@ export const text = words({
     done: 'All were sent again.',
     stopped: 'Stopped. Messages that were already sent again are not affected.',
     stop: 'Stop',
+  },
+  each: {
+    cancel: {
+      title: 'Cancel messages',
+      why: 'Messages that were not tried yet are cancelled: no recipient gets them, and their credits are returned. The others stay as they are.',
+      chosen: (count: number, isMore: boolean) => (count === 0 ? 'No message is waiting.' : chosen(count, isMore)),
+      changed: cancelled,
+      stayed: (count: number) => `${number(count)} could no longer be cancelled.`,
+      action: cancelAction,
+    },
+    suppress: {
+      title: 'Suppress the recipients',
+      why: 'All recipients of these messages, in to, cc and bcc, get no more mail from this account. They can be removed again on the page Suppressions.',
+      chosen: (count: number, isMore: boolean) => (count === 0 ? 'No message matches.' : chosen(count, isMore)),
+      changed: (count: number) => (count === 1 ? '1 address is suppressed.' : `${number(count)} addresses are suppressed.`),
+      stayed: (count: number) => `${number(count)} could not be suppressed.`,
+      action: (count: number) => (count === 1 ? 'Suppress the recipients of 1 message' : `Suppress the recipients of ${number(count)} messages`),
+    },
   },
   none: 'No messages yet',
   noneNext: 'Send yourself an email, or create an API key and send from your app. Messages appear here immediately.',

@@ -1,4 +1,5 @@
 /** Texts of the page "suppressions". */
+import { number } from './format'
 import { words } from './words'
 
 export const text = words({
@@ -31,6 +32,12 @@ export const text = words({
   erase: 'Erase',
   eraseTitle: 'Erase an address',
   eraseWhat: 'The address is removed from this account, along with the subject and content of its mail. Waiting mail to it is cancelled, and it gets no more mail. This can’t be undone.',
+  affectedCount: 'Count',
+  affectedMessages: 'Messages to this address',
+  affectedWaiting: 'Waiting, to be cancelled',
+  atLeast: (count: number, isMore: boolean) => (isMore ? `more than ${number(count)}` : number(count)),
+  affectedSuppressed: 'Its suppression, events, webhook answers and log entries are erased as well. It stays suppressed, as a hash.',
+  affectedNot: 'Its events, webhook answers and log entries are erased as well. The address becomes suppressed, as a hash.',
   eraseMessages: 'Messages erased',
   eraseCancelled: 'Recipients cancelled',
   erasing: 'This continues in the background, usually for a few minutes.',

@@ -137,6 +137,8 @@ BATCH_BYTES_MAX: Final = 128 * MIB
 BATCH_ALL_BYTES_MAX: Final = 32 * MIB
 # This many emails of a batch request count as one request of the account's rate.
 BATCH_EMAILS_PER_REQUEST: Final = 25
+# A resend of named messages examines all of them in one step.
+RESEND_MESSAGES_MAX: Final = 500
 
 # Domains.
 DOMAIN_RECHECK_SECONDS: Final = 24 * 3600

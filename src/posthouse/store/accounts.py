@@ -134,8 +134,8 @@ SELECT
         (SELECT min(created_at) FROM first_messages WHERE source <> 'test' OR credits_reserved = 0),
         (SELECT min(last_used_at) FROM api_keys WHERE account_id = :account_id),
         (SELECT min(last_used_at) FROM credentials WHERE account_id = :account_id)) AS first_request,
-    (SELECT created_at FROM endpoints WHERE account_id = :account_id AND id = account_id) AS webhook_saved,
-    (SELECT answered_at FROM endpoints WHERE account_id = :account_id AND id = account_id) AS webhook_answered,
+    (SELECT min(created_at) FROM endpoints WHERE account_id = :account_id) AS webhook_saved,
+    (SELECT min(answered_at) FROM endpoints WHERE account_id = :account_id) AS webhook_answered,
     (SELECT confirmed_at FROM second_factors WHERE user_id = :user_id) AS second_factor,
     least(
         (SELECT min(created_at) FROM invitations WHERE account_id = :account_id),

@@ -5,15 +5,15 @@ account is in that account's log; `newest_operator_entries` reads both.
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Final
 from uuid import UUID
 
 from posthouse.rules import ids
 from posthouse.rules.credential import Actor
-from posthouse.rules.ids import AccountId
+from posthouse.rules.ids import AccountId, ApiKeyId
 from posthouse.rules.search import AuditLogFilters
 from posthouse.store.postgres import Connection, Row, row_count
 from posthouse.store.statement import delete_some, statement
@@ -74,6 +74,15 @@ SELECT EXISTS (
     SELECT FROM audit_log WHERE account_id = :account_id AND id >= :lowest
         AND action = 'account.impersonation_ended' AND detail->>'until' = :until)
 """)
+
+# An entry has the time of its key's id, so few are read. A rotation is an entry about the replaced key.
+_KEYS_CREATED_BY: Final = """
+SELECT key.name, entry.actor FROM unnest($2::text[], $3::uuid[], $4::uuid[]) key(name, lowest, before)
+CROSS JOIN LATERAL (
+    SELECT actor FROM audit_log WHERE account_id = $1 AND id >= key.lowest AND id < key.before
+        AND (action = 'key.created' AND target = key.name
+            OR action = 'key.rotated' AND detail->>'replaced_by' = key.name) LIMIT 1) entry
+"""
 
 _FORGET: Final = delete_some("audit_log", "account_id, id", "at < $1 ORDER BY at")
 
@@ -137,6 +146,17 @@ async def page(
     )
     reached: UUID | None = rows[0]["reached"] if rows[0]["is_cut"] else None
     return [_entry(row) for row in rows if row["id"] is not None], reached
+
+
+async def keys_created_by(
+    connection: Connection, account_id: AccountId, keys: Sequence[ApiKeyId]
+) -> dict[ApiKeyId, str]:
+    """Who created each key, as far as the log still knows."""
+    names = {ids.text(ids.API_KEY, key): key for key in keys}
+    lowest = [ids.lowest_id(ids.time_of(key)) for key in keys]
+    before = [ids.lowest_id(ids.time_of(key) + timedelta(milliseconds=1)) for key in keys]
+    rows = await connection.fetch(_KEYS_CREATED_BY, account_id, list(names), lowest, before)
+    return {names[row["name"]]: row["actor"] for row in rows}
 
 
 async def forget_old(tx: Connection, before: datetime, count_max: int) -> int:

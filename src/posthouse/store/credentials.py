@@ -60,6 +60,8 @@ class ApiKeyRow:
     other_scopes: tuple[Scope, ...] = ()
     # The only domains that it may send from; empty: all domains of the account.
     sender_domains: tuple[str, ...] = ()
+    # By the account's log, which keeps it for a limited time; not stored with the key.
+    created_by: str | None = None
 
     @property
     def scopes(self) -> tuple[Scope, ...]:

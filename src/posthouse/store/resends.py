@@ -39,6 +39,9 @@ class NewResend:
     is_dry_run: bool
     # The last id before `since`.
     position: UUID
+    # Only these, in order; then the times are those of the first, so that a process of the version before, which would
+    # resend all in the range, finds none.
+    message_ids: Sequence[UUID] | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,16 +105,16 @@ class StepTakenError(Exception):
 
 
 _COLUMNS: Final = """
-    account_id, id, key, request_hash, since, until, tag, metadata, destination, is_dry_run, position, status,
-    waiting_for, steps, created_at, finished_at, matched, recipients, resent, without_body, excluded, refused
+    account_id, id, key, request_hash, since, until, tag, metadata, destination, is_dry_run, position, message_ids,
+    status, waiting_for, steps, created_at, finished_at, matched, recipients, resent, without_body, excluded, refused
 """
 
 # Nothing is inserted if the key is known, or another resend of the account is running.
 _ADD: Final = statement("""
 INSERT INTO resends (account_id, id, key, request_hash, since, until, tag, metadata, destination, is_dry_run, position,
-    next_at, created_at)
+    message_ids, next_at, created_at)
 VALUES (:account_id, :id, :key, :request_hash, :since, :until, :tag, :metadata::json, :destination, :is_dry_run,
-    :position, :now, :now)
+    :position, :message_ids, :now, :now)
 ON CONFLICT DO NOTHING RETURNING 1
 """)
 _BY_KEY: Final = f"SELECT {_COLUMNS} FROM resends WHERE account_id = $1 AND key = $2"
@@ -131,10 +134,17 @@ RETURNING 1
 """)
 _FORGET: Final = delete_some("resends", "account_id, id", "finished_at < $1 ORDER BY finished_at")
 
-_EXAMINE: Final = statement("""
-SELECT id, status IN ('failed', 'partial') AND source <> 'test' AND resent_as IS NULL
-    AND (:tag::text IS NULL OR :tag = ANY(tags)) AS is_wanted, metadata
+_IS_FAILED: Final = "status IN ('failed', 'partial') AND source <> 'test' AND resent_as IS NULL"
+_EXAMINE: Final = statement(f"""
+SELECT id, {_IS_FAILED} AND (:tag::text IS NULL OR :tag = ANY(tags)) AS is_wanted, metadata
 FROM messages WHERE account_id = :account_id AND id > :position AND id < :before ORDER BY id LIMIT :limit
+""")
+_EXAMINE_NAMED: Final = statement(f"""
+SELECT message.* FROM unnest(:message_ids::uuid[]) asked(id)
+CROSS JOIN LATERAL (
+    SELECT id, {_IS_FAILED} AS is_wanted, metadata FROM messages
+    WHERE account_id = :account_id AND id = asked.id LIMIT 1) message
+WHERE asked.id > :position ORDER BY asked.id LIMIT :limit
 """)
 _OLD: Final = """
 SELECT message.*, body.mime_bytes
@@ -231,11 +241,11 @@ async def forget_old(tx: Connection, before: datetime, count_max: int) -> int:
 
 async def examine(connection: Connection, resend: ResendRow, before: UUID, limit: int) -> list[ExaminedMessage]:
     """The next messages of the account, in the order of their ids, and which of them the resend may want."""
-    rows = await connection.fetch(
-        *_EXAMINE.bind(
-            account_id=resend.account_id, position=resend.position, before=before, tag=resend.tag, limit=limit
-        )
-    )
+    known = {"account_id": resend.account_id, "position": resend.position, "limit": limit}
+    if resend.message_ids is None:
+        rows = await connection.fetch(*_EXAMINE.bind(**known, before=before, tag=resend.tag))
+    else:
+        rows = await connection.fetch(*_EXAMINE_NAMED.bind(**known, message_ids=resend.message_ids))
     return [ExaminedMessage(*row) for row in rows]
 
 

@@ -200,6 +200,23 @@ async def test_filters_choose(desk: Desk) -> None:
     assert await found(since=middle.isoformat()) == 1
 
 
+async def test_named_messages_are_sent_again_and_no_others(desk: Desk) -> None:
+    old = await desk.fail(dead(4))
+    theirs = await desk.fail(["x@dead.example"], await desk.steps.another_sender("other"))
+    arrived = await desk.steps.accept(["ada@example.org"])
+    await desk.run()
+    named = [ids.text(ids.MESSAGE, each) for each in (old[2], old[0], old[2], theirs[0], arrived, uuid4())]
+    request: dict[str, Any] = {"since": None, "message_ids": named}
+    counted = await desk.finished(await desk.begin("count", is_dry_run=True, **request))
+    assert (counted.counts.matched, counted.counts.recipients) == (2, 2)
+    # A process of the version before knows only the times.
+    assert counted.since == counted.until == ids.time_of(old[0])
+    for key in ("send", "send", "another key"):
+        await desk.finished(await desk.begin(key, **request))
+    assert sorted(pair[0] for pair in await desk.new_messages()) == sorted([old[0], old[2]])
+    assert (await desk.finished(await desk.begin("the others"))).counts.resent == 2
+
+
 async def test_mail_without_a_body_is_counted_and_test_mail_is_not(desk: Desk) -> None:
     old = await desk.fail(dead(3))
     await desk.steps.fetch("DELETE FROM bodies WHERE message_id = $1", old[1])

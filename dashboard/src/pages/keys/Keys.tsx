@@ -1,6 +1,6 @@
-import { Badge, Button, Code, Group, Stack, Text } from '@mantine/core'
-import { IconPlus } from '@tabler/icons-react'
-import { useState } from 'react'
+import { Badge, Button, Code, Group, Stack, Text, TextInput } from '@mantine/core'
+import { IconPlus, IconSearch } from '@tabler/icons-react'
+import { useEffect, useState } from 'react'
 import { useList, useWrite } from '../../api/queries'
 import type { components } from '../../api/schema'
 import { Confirm } from '../../parts/Confirm'
@@ -22,12 +22,18 @@ type Key = components['schemas']['Key']
 
 export function Keys() {
   const [{ ended }, setFilters] = useFilters(['ended'] as const)
+  const [find, setFind] = useState('')
   const keys = useList(['keys'], (api, cursor) => api.GET('/v1/keys', { params: { query: { cursor: cursor ?? null, limit: 100 } } }), (page) => page.keys)
   const [isAdding, setAdding] = useState(false)
   const [rotated, setRotated] = useState<Key | null>(null)
   const [revoked, setRevoked] = useState<Key | null>(null)
   const now = useNow(10_000)
-  const shown = keys.items.filter((key) => ended === 'yes' || works(secretState(key, now)))
+  const shown = keys.items.filter((key) => (ended === 'yes' || works(secretState(key, now))) && isNamed(key, find))
+  const { hasNextPage, isFetchingNextPage, fetchNextPage } = keys
+  // A search is for all keys of the account, which are at most some thousands.
+  useEffect(() => {
+    if (find !== '' && hasNextPage && !isFetchingNextPage) void fetchNextPage()
+  }, [find, hasNextPage, isFetchingNextPage, fetchNextPage])
   const add = (
     <Allowed to="createKey">
       {(control) => <Button {...control} leftSection={<IconPlus size={16} />} aria-haspopup="dialog" onClick={() => setAdding(true)}>{text.newKey}</Button>}
@@ -39,10 +45,14 @@ export function Keys() {
         {() => (
           <>
             <Group justify="space-between">
+              <TextInput
+                type="search" aria-label={text.find} placeholder={text.findPlaceholder} leftSection={<IconSearch size={16} />} flex="1 1 220px" maw={360} maxLength={200}
+                value={find} onChange={(event) => setFind(event.currentTarget.value)} autoComplete="off" spellCheck={false}
+              />
               <ShowEnded isOn={ended === 'yes'} onChange={(isOn) => setFilters({ ended: isOn ? 'yes' : undefined })} />
               {add}
             </Group>
-            {shown.length === 0 ? <Empty title={text.noWorkingKeys}>{text.noKeysNext}</Empty> : (
+            {shown.length === 0 ? <Empty title={find === '' ? text.noWorkingKeys : text.noMatch}>{find === '' ? text.noKeysNext : text.noMatchNext}</Empty> : (
               <ItemList label={text.keys} hasMore={keys.hasNextPage} isLoadingMore={keys.isFetchingNextPage} loadMore={() => void keys.fetchNextPage()}>
                 {shown.map((key) => <Row key={key.id} shown={key} now={now} onRotate={() => setRotated(key)} onRevoke={() => setRevoked(key)} />)}
               </ItemList>
@@ -55,6 +65,10 @@ export function Keys() {
       {revoked !== null && <RevokeKey shown={revoked} onClose={() => setRevoked(null)} />}
     </Stack>
   )
+}
+
+function isNamed({ name, hint, created_by: author }: Key, find: string): boolean {
+  return [name, hint, author ?? ''].some((part) => part.toLowerCase().includes(find.trim().toLowerCase()))
 }
 
 function Row({ shown, now, onRotate, onRevoke }: { readonly shown: Key; readonly now: Date; readonly onRotate: () => void; readonly onRevoke: () => void }) {
@@ -71,7 +85,8 @@ function Row({ shown, now, onRotate, onRevoke }: { readonly shown: Key; readonly
       <About title={shown.name} badges={badges}>
         <Group gap="xs"><Code>{shown.hint}</Code><Text size="sm" c="dimmed">{list(shown.scopes.map((scope) => text.scopeNames[scope]))}</Text></Group>
         <Text size="sm" c="dimmed" className={classes.break}>
-          {shown.last_used_at === null ? <>{text.created} <Ago at={shown.created_at} /></> : <Use used={shown.last_used_at} address={shown.last_used_from} />}
+          {text.created} <Ago at={shown.created_at} /> {text.createdBy(shown.created_by)}
+          {shown.last_used_at !== null && <> · <Use used={shown.last_used_at} address={shown.last_used_from} /></>}
           {(shown.sender_domains ?? []).length > 0 && ` · ${text.boundTo(list(shown.sender_domains ?? []))}`}
           {shown.allowed_networks.length > 0 && ` · ${text.fromNetworks(list(shown.allowed_networks))}`}
         </Text>

@@ -8,13 +8,13 @@ import { notify, notifyFailure } from '../../parts/notify'
 import { Allowed } from '../../parts/Role'
 import { saveText } from '../../parts/save'
 import { writeSearch } from '../../rules/address'
-import { csv, resendRange, type Filters } from '../../rules/message-list'
+import { AGAIN_MOST, csv, toSendAgain, type Filters } from '../../rules/message-list'
 import { text } from '../../words/messages'
 import { text as shared } from '../../words/parts'
 import classes from './messages.module.css'
 import type { Listed } from './MessageRow'
 
-const CancelSelected = later(() => import('./CancelSelected'))
+const EachSelected = later(() => import('./EachSelected'))
 const SendAgain = later(() => import('./SendAgain'))
 
 const COLUMNS = ['id', 'created_at', 'status', 'state', 'source', 'from', 'to', 'recipient_count', 'subject', 'tags', 'template', 'credential_id'] as const
@@ -29,8 +29,9 @@ export function Selection({ selected, items, isWhole, query, onAll, onClear }: {
   readonly onAll: () => void
   readonly onClear: () => void
 }) {
-  const [asked, setAsked] = useState<'cancel' | 'again' | null>(null)
-  const range = resendRange(query, new Date())
+  const [asked, setAsked] = useState<'cancel' | 'suppress' | 'again' | null>(null)
+  const ids = selected === null ? null : [...selected]
+  const again = toSendAgain(ids ?? (isWhole && items.length <= AGAIN_MOST ? items.map(({ id }) => id) : null), query, new Date())
   const close = () => setAsked(null)
   function save(): void {
     if (selected === null) {
@@ -48,7 +49,10 @@ export function Selection({ selected, items, isWhole, query, onAll, onClear }: {
         <Allowed to="cancelMessages">
           {(control) => <Button {...control} size="compact-sm" variant="default" aria-haspopup="dialog" onClick={() => setAsked('cancel')}>{shared.cancel}</Button>}
         </Allowed>
-        <Allowed to="createResend" unless={selected !== null ? text.againAll : range === null ? text.againFilters : null}>
+        <Allowed to="addSuppression">
+          {(control) => <Button {...control} size="compact-sm" variant="default" aria-haspopup="dialog" onClick={() => setAsked('suppress')}>{text.suppress}</Button>}
+        </Allowed>
+        <Allowed to="createResend" unless={again === null ? text.againMany : null}>
           {(control) => <Button {...control} size="compact-sm" variant="default" aria-haspopup="dialog" onClick={() => setAsked('again')}>{text.sendAgain}</Button>}
         </Allowed>
         <Allowed to="exportMessages">
@@ -57,8 +61,8 @@ export function Selection({ selected, items, isWhole, query, onAll, onClear }: {
         <Button size="compact-sm" variant="subtle" onClick={onClear}>{text.clearSelection}</Button>
       </Group>
       <Suspense fallback={null}>
-        {asked === 'cancel' && <CancelSelected ids={selected === null ? null : [...selected]} query={query} onClose={close} />}
-        {asked === 'again' && range !== null && <SendAgain tag={range.tag} range={range} onClose={close} />}
+        {(asked === 'cancel' || asked === 'suppress') && <EachSelected what={asked} ids={ids} query={query} onClose={close} />}
+        {asked === 'again' && again !== null && <SendAgain {...again} onClose={close} />}
       </Suspense>
     </Paper>
   )

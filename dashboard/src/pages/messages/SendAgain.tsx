@@ -1,8 +1,9 @@
 import { useResend } from '../../api/resend'
-import { SendAgain, type Range } from '../../parts/SendAgain'
+import { SendAgain } from '../../parts/SendAgain'
+import type { ToSendAgain } from '../../rules/message-list'
 
 const toStop = { needs: 'stopResend' } as const
 
-export default function SendOwnAgain({ tag, range, onClose }: { readonly tag: string; readonly range?: Range; readonly onClose: () => void }) {
-  return <SendAgain work={useResend()} tag={tag} toStop={toStop.needs} onClose={onClose} {...(range === undefined ? {} : { range })} />
+export default function SendOwnAgain({ onClose, ...chosen }: ToSendAgain & { readonly onClose: () => void }) {
+  return <SendAgain work={useResend()} toStop={toStop.needs} onClose={onClose} {...chosen} />
 }

@@ -103,6 +103,13 @@ function Messages({ query }: { readonly query: ReturnType<typeof queryOf> }) {
           </Button>
         </Alert>
       )}
+      {/* Stays when its work has emptied the list. */}
+      {(isAll || selected.size > 0) && (
+        <Selection
+          selected={isAll ? null : selected} items={list.items} isWhole={!list.query.hasNextPage} query={query}
+          onAll={() => choose(true)} onClear={() => choose(false)}
+        />
+      )}
       <Loaded
         query={list.query}
         isEmpty={() => list.items.length === 0}
@@ -110,12 +117,6 @@ function Messages({ query }: { readonly query: ReturnType<typeof queryOf> }) {
       >
         {() => (
           <div>
-            {(isAll || selected.size > 0) && (
-              <Selection
-                selected={isAll ? null : selected} items={list.items} isWhole={!list.query.hasNextPage} query={query}
-                onAll={() => choose(true)} onClear={() => choose(false)}
-              />
-            )}
             <Columns />
             <VirtualList<Line>
               key={rowHeight}

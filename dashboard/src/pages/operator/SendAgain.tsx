@@ -13,5 +13,5 @@ const callsOf = (account: string): ResendCalls => ({
 
 export default function SendOfAccountAgain({ account, onClose }: { readonly account: string; readonly onClose: () => void }) {
   const calls = useMemo(() => callsOf(account), [account])
-  return <SendAgain work={useResend(calls)} tag="" toStop={toStop.needs} onClose={onClose} />
+  return <SendAgain work={useResend(calls)} toStop={toStop.needs} onClose={onClose} />
 }

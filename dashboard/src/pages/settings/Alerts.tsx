@@ -11,19 +11,19 @@ type Alert = components['schemas']['Alert']
 type Chosen = Readonly<Record<string, { readonly isChosen: boolean; readonly threshold: number | null }>>
 
 export function Alerts() {
-  // Typed limits stay as they are: the list is read again only after it was saved.
   const alerts = useRead(['alerts'], (api) => api.GET('/v1/account/alerts'), { every: false })
   return (
     <Stack gap="sm">
       <Text size="sm" c="dimmed">{text.alertsAbout}</Text>
       <Loaded query={alerts} skeleton={<Lines count={4} />}>
-        {(data) => <Form key={alerts.dataUpdatedAt} alerts={data.alerts} />}
+        {(data) => <Form alerts={data.alerts} />}
       </Loaded>
     </Stack>
   )
 }
 
 function Form({ alerts }: { readonly alerts: readonly Alert[] }) {
+  // Typed limits stay as they are when the list is read again.
   const [chosen, setChosen] = useState<Chosen>(() =>
     Object.fromEntries(alerts.map(({ kind, chosen: isChosen, threshold }) => [kind, { isChosen, threshold }])))
   const save = useWrite((api) => api.PUT('/v1/account/alerts', { body: { alerts: wanted(chosen) } }), ['alerts'])

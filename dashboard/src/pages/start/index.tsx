@@ -44,7 +44,7 @@ function Cards({ steps }: { readonly steps: readonly FoundStep[] }) {
     testMail: <TestMail onSent={keep('testMail')} />,
     domain: <AddDomain />,
     key: <MakeKey isMade={isStepDone(steps, 'key_created')} isWaiting={isWaiting(steps)} onMade={keep('key')} />,
-    webhook: <Webhook onUse={keep('webhook')} />,
+    webhook: <Webhook isSaved={isStepDone(steps, 'webhook_saved')} onUse={keep('webhook')} />,
     secondFactor: <SecondFactor />,
     invite: <Invite />,
   }

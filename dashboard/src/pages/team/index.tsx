@@ -150,7 +150,7 @@ function Line({ member, remove }: { readonly member: Member; readonly remove: ()
   }
   return (
     <Table.Tr>
-      <Table.Td className={classes.rest ?? ''}><Foreign text={member.email} /> {isOwn && <StatusBadge state="you" label={text.you} />}</Table.Td>
+      <Table.Td className={classes.rest ?? ''}>{isOwn && <StatusBadge state="you" label={text.you} />} <Foreign text={member.email} /></Table.Td>
       <Table.Td>
         <Allowed to="changeMemberRole" unless={isOwn ? text.ownRole : null}>
           {(control) => (

@@ -9,7 +9,7 @@ from posthouse.flows.shared.context import Context, Flow
 from posthouse.flows.shared.principal import Caller, Member, Principal, Program
 from posthouse.flows.shared.shared_database import count_for
 from posthouse.rules import credential, token
-from posthouse.rules.credential import FOR_MAIL, ApiKeySecret, BasicCredentials, BearerToken, Mode, Role, Scope
+from posthouse.rules.credential import ApiKeySecret, BasicCredentials, BearerToken, Mode, Role, Scope
 from posthouse.rules.ids import SessionId
 from posthouse.rules.limits import AUTHORIZATION_CHARACTERS_MAX
 from posthouse.rules.refusal import Code, Refusal
@@ -181,8 +181,6 @@ class Admission(Flow):
             return await self.member(authorization)
         key, rehash = await self._api_key(given)
         lacking = [scope for scope in scopes if scope not in key.scopes]
-        if lacking and not key.other_scopes and lacking[0] not in FOR_MAIL:
-            raise _login_needed()
         if lacking:
             raise _unauthorized(f"This API key lacks the scope `{lacking[0]}`: use one that has it.")
         if not _is_permitted(peer, key.own_networks, key.allowed_networks):

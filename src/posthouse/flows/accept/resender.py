@@ -36,7 +36,7 @@ log = structlog.get_logger(__name__)
 
 # The limits of a step: old messages that are examined, those that are sent again, and their bytes. Their recipients
 # are bounded as in any transaction. The pace is one step per second.
-EXAMINED_MAX: Final = 500
+EXAMINED_MAX: Final = limits.RESEND_MESSAGES_MAX
 RESENT_MAX: Final = limits.BATCH_EMAILS_PER_REQUEST
 BYTES_MAX: Final = 8 * limits.MIB
 RESENDS_A_RUN_MAX: Final = 20

@@ -125,6 +125,7 @@ class Credentials(Flow):
         before = None if cursor is None else id_position(ids.API_KEY, cursor)
         async with self._database.connection() as connection:
             rows = await credentials.page_of_keys(connection, account_id, before, limit + 1)
+            rows = await _with_authors(connection, account_id, rows)
         return page_of(rows, limit, _key_text)
 
     async def create_key(
@@ -176,6 +177,7 @@ class Credentials(Flow):
                 allowed_networks=networks,
                 other_scopes=tuple([given for given in scopes if given not in credential.FOR_MAIL]),
                 sender_domains=sender_domains,
+                created_by=actor.name,
             )
             made = await self._add_key(tx, like, now)
             await self._audit_log.add_entry(
@@ -194,7 +196,7 @@ class Credentials(Flow):
         now = self._clock.now()
         async with self._database.transaction() as tx:
             await accounts.lock(tx, account_id)
-            row = await _key(tx, account_id, given)
+            (row,) = await _with_authors(tx, account_id, [await _key(tx, account_id, given)])
             _require_use(row, now)
             if (await credentials.count_keys(tx, account_id, now)).replaced >= limits.KEYS_MAX:
                 raise Refusal(
@@ -205,7 +207,13 @@ class Credentials(Flow):
             new_key_id = ApiKeyId(new_id(self._randomness, now))
             expires_at = None if row.expires_at is None else now + (row.expires_at - row.created_at)
             like = replace(
-                row, id=new_key_id, created_at=now, expires_at=expires_at, last_used_at=None, last_used_from=None
+                row,
+                id=new_key_id,
+                created_at=now,
+                created_by=actor.name,
+                expires_at=expires_at,
+                last_used_at=None,
+                last_used_from=None,
             )
             made = await self._add_key(tx, like, now)
             ends_at = await credentials.replace_key(tx, account_id, row.id, new_key_id, now + overlap, now)
@@ -218,7 +226,7 @@ class Credentials(Flow):
         now = self._clock.now()
         async with self._database.transaction() as tx:
             await accounts.lock(tx, account_id)
-            row = await _key(tx, account_id, given)
+            (row,) = await _with_authors(tx, account_id, [await _key(tx, account_id, given)])
             if not await credentials.revoke_key(tx, account_id, row.id, now):
                 raise Refusal(Code.CONFLICT, f"The key {row.hint} was already revoked.")
             await self._audit_log.add_entry(tx, account_id, actor, "key.revoked", _key_text(row), now, _about(row))
@@ -229,6 +237,13 @@ class Credentials(Flow):
         row = replace(like, hint=f"{secret[: secret.rindex('_') + 1]}…{secret[-_KEY_HINT_CHARACTERS:]}")
         await credentials.insert_key(tx, row, self._keys.peppers.hash(secret), now)
         return NewKey(row, secret)
+
+
+async def _with_authors(
+    connection: Connection, account_id: AccountId, rows: Sequence[ApiKeyRow]
+) -> Sequence[ApiKeyRow]:
+    authors = await audit_log.keys_created_by(connection, account_id, [row.id for row in rows])
+    return [replace(row, created_by=authors.get(row.id)) for row in rows]
 
 
 async def _credential(connection: Connection, account_id: AccountId, given: str | None) -> CredentialRow:

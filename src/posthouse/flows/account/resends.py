@@ -2,13 +2,13 @@
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
 from posthouse.flows.shared.context import Flow, new_id
 from posthouse.flows.shared.principal import Caller, Operating
-from posthouse.rules import ids, input_checks, search
+from posthouse.rules import ids, input_checks, limits, search
 from posthouse.rules.ids import AccountId
 from posthouse.rules.message import TAG_SHAPE, check_metadata, is_tag
 from posthouse.rules.refusal import Code, Refusal, invalid
@@ -22,16 +22,20 @@ from posthouse.store.resends import ResendRow as ResendRow
 class ResendRequest:
     """As given by the client."""
 
-    since: str
+    since: str | None
     until: str | None
     tag: str | None
     metadata: Mapping[str, str]
     destination: str | None
     is_dry_run: bool
+    message_ids: Sequence[str] | None = None
 
     @property
     def hash(self) -> bytes:
-        fields = [self.since, self.until, self.tag, sorted(self.metadata.items()), self.destination, self.is_dry_run]
+        fields: list[object] = [self.since, self.until, self.tag]
+        fields += [sorted(self.metadata.items()), self.destination, self.is_dry_run]
+        # Without them as in the version before, which may have begun the resend.
+        fields += [] if self.message_ids is None else [list(self.message_ids)]
         return hashlib.blake2b(json.dumps(fields).encode("utf-8", "surrogatepass"), digest_size=32).digest()
 
 
@@ -77,6 +81,10 @@ class Resends(Flow):
 
     def _new(self, account_id: AccountId, key: str, request: ResendRequest) -> NewResend:
         now = self._clock.now()
+        if request.message_ids is not None:
+            return self._of_named(account_id, key, request, request.message_ids, now)
+        if request.since is None:
+            raise invalid("`since` is required without `message_ids`.")
         since = search.time_bound("since", request.since)
         until = ids.lowest_id(now)
         if request.until is not None:
@@ -98,6 +106,34 @@ class Resends(Flow):
             None if destination is None else input_checks.domain_name(destination, "destination"),
             request.is_dry_run,
             ids.id_before(since),
+            None,
+        )
+
+    def _of_named(
+        self, account_id: AccountId, key: str, request: ResendRequest, given: Sequence[str], now: datetime
+    ) -> NewResend:
+        if request.metadata or any((request.since, request.until, request.tag, request.destination)):
+            raise invalid("`message_ids` can't be combined with `since`, `until`, `tag`, `metadata` or `destination`.")
+        if not 1 <= len(given) <= limits.RESEND_MESSAGES_MAX:
+            raise invalid(f"`message_ids` has from 1 to {limits.RESEND_MESSAGES_MAX} ids.")
+        message_ids = sorted({found for text in given if (found := ids.parse(ids.MESSAGE, text)) is not None})
+        if len(message_ids) < len(set(given)):
+            raise invalid("`message_ids`: each is the id of a message, `em_…`.")
+        first = message_ids[0]
+        at = ids.time_of(first)
+        return NewResend(
+            account_id,
+            new_id(self._randomness, now),
+            key,
+            request.hash,
+            at,
+            at,
+            None,
+            {},
+            None,
+            request.is_dry_run,
+            ids.id_before(first),
+            message_ids,
         )
 
     async def _note(

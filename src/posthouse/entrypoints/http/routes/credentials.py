@@ -53,6 +53,7 @@ _KEY: Final[JsonDict] = {
     "credential_id": "cr_01kmx2v3q8f7t9n5r6w4y0zabc",
     "allowed_networks": [],
     "created_at": "2026-11-15T09:30:00.000Z",
+    "created_by": "admin@example.com",
     "last_used_at": None,
     "last_used_from": None,
     "expires_at": None,
@@ -176,6 +177,10 @@ class Key(Shown):
         Networks, described("The networks it may be used from, besides those of its credential. Empty: from anywhere.")
     ]
     created_at: Timestamp
+    created_by: Annotated[
+        str | None,
+        described("The user who created it, or `operator`, according to the account's log; null once that is deleted."),
+    ]
     last_used_at: LastUsed
     last_used_from: Annotated[
         str | None, described("The address from which it was last used; null before its first use.")

@@ -163,9 +163,15 @@ async def cancel_messages(
 
 
 class ResendRequest(RequestModel):
-    model_config = examples({"since": "2026-11-15T09:30:00Z", "destination": "example.net"})
+    model_config = examples(
+        {"since": "2026-11-15T09:30:00Z", "destination": "example.net"},
+        {"message_ids": ["em_01k6wq3v5e7m8x9c0b2d4f6h80"]},
+    )
 
-    since: Annotated[str, described("Messages accepted at this time or after it.", format="date-time")]
+    since: Annotated[
+        str | None,
+        described("Messages accepted at this time or after it. Required without `message_ids`.", format="date-time"),
+    ] = None
     until: Annotated[
         str | None, described("Messages accepted before this time; now if left out.", format="date-time")
     ] = None
@@ -176,11 +182,21 @@ class ResendRequest(RequestModel):
         dict[str, str] | None, described("Only those with all of these pairs.", maxProperties=limits.METADATA_MAX)
     ] = None
     destination: Annotated[str | None, described("Only recipients of this domain.")] = None
+    message_ids: Annotated[
+        list[str] | None,
+        described(
+            "Only these messages, without any other filter. Ids that the account doesn't have match nothing.",
+            minItems=1,
+            maxItems=limits.RESEND_MESSAGES_MAX,
+        ),
+    ] = None
     dry_run: Annotated[bool, described("Count, and send nothing.")] = False
 
     @property
     def given(self) -> GivenResend:
-        return GivenResend(self.since, self.until, self.tag, self.metadata or {}, self.destination, self.dry_run)
+        return GivenResend(
+            self.since, self.until, self.tag, self.metadata or {}, self.destination, self.dry_run, self.message_ids
+        )
 
 
 class Resend(Shown):
