@@ -45,6 +45,9 @@ _CLOSED: Final = {
 CLOSED: Final = frozenset(f"{table}.{column}" for table, columns in _CLOSED.items() for column in columns.split())
 # What a text begins with where a constraint of the table requires it.
 _PREFIXES: Final = {"endpoints.url": "https://hooks.example/"}
+# The classic webhook has no filters.
+_ENDPOINTS: Final = "id <> account_id"
+_ROWS: Final = {"endpoints.sender_domains": _ENDPOINTS, "endpoints.tags": _ENDPOINTS}
 
 _COLUMNS: Final = """
 SELECT columns.table_name || '.' || columns.column_name AS name, columns.udt_name AS type
@@ -70,6 +73,8 @@ _COPIES: Final = (
     """INSERT INTO accounts SELECT (jsonb_populate_record(accounts, jsonb_build_object(
            'id', gen_random_uuid(), 'name', 'hostile-' || number, 'display_name', left(text, 100)))).*
        FROM unnest($2::text[]) WITH ORDINALITY given(text, number), accounts WHERE id = $1""",
+    """INSERT INTO endpoints SELECT (jsonb_populate_record(endpoints, jsonb_build_object('id', gen_random_uuid()))).*
+       FROM endpoints WHERE account_id = $1 LIMIT 1""",
     """INSERT INTO credit_grants SELECT $1, gen_random_uuid(), 1, text, now() FROM unnest($2::text[]) text""",
     """INSERT INTO invitations (account_id, id, email, role, token_hash, inviter, created_at, expires_at)
        SELECT $1, gen_random_uuid(), lower(text) || number, 'viewer', sha256(convert_to(text || number, 'UTF8')), text,
@@ -112,7 +117,8 @@ async def fill_rows(service: Service, account_id: UUID, texts: list[str]) -> Non
         if column in ("email", "value"):
             text = f"lower({text}) || hashtext(tableoid::text || ctid::text)"
         value = f"ARRAY[{text}]" if kind == "_text" else text
-        await service.sql(f"UPDATE {table} SET {column} = {value} WHERE account_id = $1", account_id, texts)
+        rows = _ROWS.get(name, "true")
+        await service.sql(f"UPDATE {table} SET {column} = {value} WHERE account_id = $1 AND {rows}", account_id, texts)
 
 
 async def columns_without(service: Service, account_id: UUID, texts: list[str]) -> set[str]:

@@ -7,7 +7,7 @@ exceptions, answers of 403 and 5xx, and requests to other origins. The fixture `
 import json
 import shutil
 from collections.abc import AsyncIterator, Iterable
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from typing import Any, Final, Literal
 from urllib.parse import urlsplit
@@ -17,6 +17,7 @@ from playwright.async_api import (
     BrowserContext,
     ConsoleMessage,
     Dialog,
+    Error,
     Page,
     Request,
     Response,
@@ -83,7 +84,9 @@ class Watch:
     async def _on_dialog(self, dialog: Dialog) -> None:
         # The dashboard has its own dialogs; this kind comes from a script that was injected.
         self._add(f"dialog: {dialog.message}")
-        await dialog.dismiss()
+        # The test may have opened the next page meanwhile.
+        with suppress(Error):
+            await dialog.dismiss()
 
     def _on_request(self, request: Request) -> None:
         is_own = request.url.startswith((f"{self.origin}/", "data:", "blob:", "about:"))

@@ -14,7 +14,7 @@ export function RangeChoice({ period, today, change }: { readonly period: Period
     <>
       <SegmentedControl
         aria-label={text.period}
-        classNames={{ label: classes.range ?? '' }}
+        classNames={{ root: classes.ranges ?? '', label: classes.range ?? '' }}
         data={RANGES.map((value) => ({ value, label: text.ranges[value] }))}
         value={period.range}
         onChange={(value) => choose(value as Range)}
