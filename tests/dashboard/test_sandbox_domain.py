@@ -34,6 +34,6 @@ async def test_the_first_mail_of_a_new_account_needs_no_dns(pages: Pages, dashbo
 
     await page.goto(f"{pages.url}/dashboard/{account_path(newcomer)}/domains")
     await page.get_by_role("link", name=SENDER_DOMAIN).click()
-    await expect(page.get_by_text("add a domain of your own to reach others")).to_be_visible()
+    await expect(page.get_by_text("add your own domain to reach others")).to_be_visible()
     for action in ("Check now", "New keys", "Remove"):
         await expect(page.get_by_role("button", name=action)).to_have_count(0)

@@ -43,7 +43,8 @@ async def test_a_forgotten_password_is_replaced_through_the_link_in_an_email(pag
     await shot(page, "login-refused")
     await page.get_by_label("Password", exact=True).fill(NEW_PASSWORD)
     await page.get_by_role("button", name="Sign in").click()
-    await expect(page.get_by_role("heading", name="Overview", level=1)).to_be_visible()
+    # A new account begins with Start.
+    await expect(page.get_by_role("heading", name="Start", level=1)).to_be_visible()
 
 
 @pytest.mark.parametrize("path", ["login", "forgotten", "invitation", "reset", "invitation#abc", "reset#abc"])
