@@ -25,7 +25,7 @@ from bench import dataset, harness, message, rate_load, report, smtp_sink
 from bench.dataset import EmptyServices, Sender
 from bench.delivery_isolation import percentile
 from bench.harness import Run
-from bench.processes import BenchError, cpu_seconds
+from bench.processes import BenchError, cpu_seconds, memory_mib
 from bench.report import Goal, Report, Rows, goal
 from bench.smtp_sink import Sink
 from tests.support.server_process import ServerProcess
@@ -47,7 +47,6 @@ MEMORY_MIB_MAX: Final = 256.0
 @dataclass(slots=True)
 class Pauses:
     longest_seconds: float = 0.0
-    asked: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,11 +63,6 @@ class Part:
     p99_ms: float | None = None
 
 
-def memory_mib(pid: int) -> float:
-    status = Path(f"/proc/{pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
-
-
 @contextmanager
 def asked(port: int) -> Iterator[Pauses]:
     """Asks again and again meanwhile, from a thread, whether the process is alive."""
@@ -81,7 +75,6 @@ def asked(port: int) -> Iterator[Pauses]:
             connection.request("GET", "/healthz")
             connection.getresponse().read()
             pauses.longest_seconds = max(pauses.longest_seconds, time.monotonic() - began)
-            pauses.asked += 1
 
     thread = threading.Thread(target=ask, daemon=True)
     thread.start()

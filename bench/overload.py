@@ -17,7 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 from bench import accept_floor, dataset, harness, message, report, steady_load, wrk_load
 from bench.dataset import Dataset
 from bench.harness import Run
-from bench.processes import BenchError
+from bench.processes import BenchError, memory_mib
 from bench.report import Goal, Report, Rows, goal
 from bench.wrk_load import HttpServer
 from tools.private_postgres import PrivatePostgres
@@ -59,7 +59,7 @@ def measured(data: Dataset, run: Run, seconds: float) -> list[Figures]:
         found = []
         for number, part in enumerate(PARTS):
             figures = _load(server, requests, f"load{number}", part * capacity, seconds)
-            found.append({**figures, "part": part, "capacity": capacity, "memory_mib": _memory_mib(server)})
+            found.append({**figures, "part": part, "capacity": capacity, "memory_mib": memory_mib(server.process.pid)})
         return found
 
 
@@ -82,11 +82,6 @@ def _load(server: HttpServer, requests: Sequence[str], name: str, rate: float, s
         raise BenchError(f"the load failed:\n{done.stderr[-2000:]}")
     figures: Figures = json.loads(done.stdout)
     return figures
-
-
-def _memory_mib(server: HttpServer) -> float:
-    status = Path(f"/proc/{server.process.pid}/status").read_text()
-    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
 
 
 def report_of(run: Run) -> Report:

@@ -206,6 +206,12 @@ def _ticks_of_all() -> dict[int, tuple[int, int]]:
     return readings
 
 
+def memory_mib(pid: int) -> float:
+    """What the process has in memory."""
+    status = Path(f"/proc/{pid}/status").read_text()
+    return int(status.partition("VmRSS:")[2].split()[0]) / 1024
+
+
 # The machine
 
 
